@@ -20,8 +20,38 @@ absl::StatusOr<double> TinyTransfers(tools::BenchPair& pair) {
   return MedianMicroseconds([&] { return pair.Run(1, kTiny); });
 }
 
+absl::Status CheckTiny(tools::BenchPair& pair) {
+  return pair.Check([&] { return pair.Run(1, kTiny); }).status();
+}
+
 absl::StatusOr<double> MedianTrip(FutexEcho& echo) {
   return MedianMicroseconds([&]() -> absl::StatusOr<absl::Duration> { return echo.RoundTrip(); });
+}
+
+// 8 bytes, in microseconds, against futex words: a pair, through a third process, on two cores.
+void AddPrepared(double local, double mapped, double futex, double third, double apart,
+                 Report& report) {
+  Row row;
+  row.name = "8 B prepared, local";
+  row.unit = "us";
+  row.warm = local;
+  row.peer = "futex-word round trip";
+  row.peer_warm = futex;
+  row.at_most = true;
+  row.target = 1.5;
+  report.Add(row);
+  Row limit = row;
+  limit.target.reset();
+  limit.peer = "futex words, one way, through a third process";
+  limit.peer_warm = third;
+  report.Add(limit);
+  limit.peer = "futex-word round trip between two cores";
+  limit.peer_warm = apart;
+  report.Add(limit);
+  row.name = "8 B prepared, mapped";
+  row.warm = mapped;
+  row.target = 2.5;
+  report.Add(row);
 }
 
 }  // namespace
@@ -51,6 +81,7 @@ absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report
     ASSIGN_OR_RETURN(double trip, MedianTrip(futex));
     trips.push_back(trip);
   }
+  for (tools::BenchPair* pair : {&unary, &stream, &socket}) RETURN_IF_ERROR(CheckTiny(*pair));
   Row row;
   row.name = "8 B, posted by unary call";
   row.unit = "us";
@@ -95,6 +126,10 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
   const auto per_second = [](absl::Duration elapsed) {
     return static_cast<double>(kFirings * kRateBatch) / absl::ToDoubleSeconds(elapsed);
   };
+  const auto post = [&] {
+    return posted.Stream(kFirings * kRateBatch, kRateBytes, kRateBatch, kRateWindow);
+  };
+  const auto fire = [&] { return many.FireMany(kFirings); };
   std::vector<double> futexes, aparts, thirds, locals, mappeds, posts, firings;
   for (int round = 0; round < settings.rounds; ++round) {
     ASSIGN_OR_RETURN(double futex_time, MedianTrip(futex));
@@ -107,36 +142,18 @@ absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Repor
     thirds.push_back(third_time / 2);
     locals.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(local_trips))));
     mappeds.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(mapped_trips))));
-    ASSIGN_OR_RETURN(absl::Duration post_time,
-                     posted.Stream(kFirings * kRateBatch, kRateBytes, kRateBatch, kRateWindow));
-    ASSIGN_OR_RETURN(absl::Duration fire_time, many.FireMany(kFirings));
+    ASSIGN_OR_RETURN(absl::Duration post_time, post());
+    ASSIGN_OR_RETURN(absl::Duration fire_time, fire());
     posts.push_back(per_second(post_time));
     firings.push_back(per_second(fire_time));
   }
-  for (tools::BenchPair* pair : {&many, &posted, &local, &mapped}) {
-    RETURN_IF_ERROR(pair->Compare());
+  for (tools::BenchPair* pair : {&local, &mapped}) {
+    RETURN_IF_ERROR(pair->Check([&] { return pair->PingOnce(); }).status());
   }
-  Row row;
-  row.name = "8 B prepared, local";
-  row.unit = "us";
-  row.warm = tools::Median(locals);
-  row.peer = "futex-word round trip";
-  row.peer_warm = tools::Median(futexes);
-  row.at_most = true;
-  row.target = 1.5;
-  report.Add(row);
-  Row limit = row;
-  limit.target.reset();
-  limit.peer = "futex words, one way, through a third process";
-  limit.peer_warm = tools::Median(thirds);
-  report.Add(limit);
-  limit.peer = "futex-word round trip between two cores";
-  limit.peer_warm = tools::Median(aparts);
-  report.Add(limit);
-  row.name = "8 B prepared, mapped";
-  row.warm = tools::Median(mappeds);
-  row.target = 2.5;
-  report.Add(row);
+  RETURN_IF_ERROR(posted.Check(post).status());
+  RETURN_IF_ERROR(many.Check(fire).status());
+  AddPrepared(tools::Median(locals), tools::Median(mappeds), tools::Median(futexes),
+              tools::Median(thirds), tools::Median(aparts), report);
   Row rate;
   rate.name = "1,024 x 4 KiB prepared, mapped";
   rate.unit = "transfers/s";
@@ -156,8 +173,8 @@ absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& r
     return static_cast<double>(count) / absl::ToDoubleSeconds(elapsed);
   };
   ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(kRateBytes * kRateBatch * kRateWindow));
-  ASSIGN_OR_RETURN(absl::Duration first,
-                   pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow));
+  const auto once = [&] { return pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow); };
+  ASSIGN_OR_RETURN(absl::Duration first, once());
   std::vector<double> transfers, descriptors;
   for (int round = 0; round < settings.rounds; ++round) {
     absl::Duration all;
@@ -167,11 +184,10 @@ absl::Status MeasureRate(const Settings& settings, const Nodes& nodes, Report& r
       all += one;
     }
     descriptors.push_back(per_second(calls * kRateBatch, all));
-    ASSIGN_OR_RETURN(absl::Duration elapsed,
-                     pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow));
+    ASSIGN_OR_RETURN(absl::Duration elapsed, once());
     transfers.push_back(per_second(kRateCount, elapsed));
   }
-  RETURN_IF_ERROR(pair.Compare());
+  RETURN_IF_ERROR(pair.Check(once).status());
   Row row;
   row.name = "100,000 x 4 KiB, batches of 1,024";
   row.unit = "transfers/s";
@@ -205,6 +221,7 @@ absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report&
     beside.push_back(with);
     RETURN_IF_ERROR(pair.Unpark());
   }
+  RETURN_IF_ERROR(CheckTiny(pair));
   Row row;
   row.name = "8 B beside 10,000 posted receives";
   row.unit = "us";

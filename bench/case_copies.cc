@@ -34,14 +34,14 @@ absl::Status RunPair(tools::BenchPair& pair, uint64_t count, uint64_t bytes, Rat
                      RunOf run = &tools::BenchPair::Run) {
   const uint64_t total = count * bytes;
   ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(total));
-  ASSIGN_OR_RETURN(absl::Duration first, (pair.*run)(count, bytes));
+  const auto once = [&] { return (pair.*run)(count, bytes); };
+  ASSIGN_OR_RETURN(absl::Duration first, once());
   rates.Add(rates.cold, total, made + first);
   for (int i = 0; i < kWarmRuns; ++i) {
-    if (i + 1 == kWarmRuns) RETURN_IF_ERROR(pair.Renew());
-    ASSIGN_OR_RETURN(absl::Duration elapsed, (pair.*run)(count, bytes));
+    ASSIGN_OR_RETURN(absl::Duration elapsed, once());
     rates.Add(rates.warm, total, elapsed);
   }
-  return pair.Compare();
+  return pair.Check(once).status();
 }
 
 template <typename Copy>

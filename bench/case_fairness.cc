@@ -21,8 +21,8 @@ constexpr uint64_t kPending = 100'000;
 constexpr int kIdleSessions = 1000;
 
 // `count` of kLarge.
-absl::Status StreamLarge(tools::BenchPair& pair, uint64_t count) {
-  return pair.Stream(count, kLarge, 1, kWindow).status();
+absl::StatusOr<absl::Duration> StreamLarge(tools::BenchPair& pair, uint64_t count) {
+  return pair.Stream(count, kLarge, 1, kWindow);
 }
 
 // How long each 64 KiB takes while another session moves `count` large ones, in microseconds.
@@ -31,7 +31,7 @@ absl::Status BehindAStream(tools::BenchPair& small, tools::BenchPair& large, uin
   std::atomic<bool> streaming = true;
   absl::Status streamed;
   std::thread stream([&] {
-    streamed = StreamLarge(large, count);
+    streamed = StreamLarge(large, count).status();
     streaming = false;
   });
   absl::Status status;
@@ -54,7 +54,7 @@ absl::StatusOr<double> LesserShare(tools::BenchPair& one, tools::BenchPair& othe
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
       while (absl::Now() < end && statuses[i].ok()) {
-        statuses[i] = StreamLarge(*pairs[i], kSharedCount);
+        statuses[i] = StreamLarge(*pairs[i], kSharedCount).status();
         ++moved[i];
       }
     });
@@ -65,9 +65,12 @@ absl::StatusOr<double> LesserShare(tools::BenchPair& one, tools::BenchPair& othe
          static_cast<double>(moved[0] + moved[1]);
 }
 
+absl::StatusOr<absl::Duration> PostMany(tools::BenchPair& pair) {
+  return pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow);
+}
+
 absl::StatusOr<double> PostingRate(tools::BenchPair& pair) {
-  ASSIGN_OR_RETURN(absl::Duration elapsed,
-                   pair.Stream(kRateCount, kRateBytes, kRateBatch, kRateWindow));
+  ASSIGN_OR_RETURN(absl::Duration elapsed, PostMany(pair));
   return kRateCount / absl::ToDoubleSeconds(elapsed);
 }
 
@@ -78,13 +81,17 @@ absl::Status MeasureSharing(tools::BenchPair& small, tools::BenchPair& one, tool
   RETURN_IF_ERROR(small.MakeArenas(kSmall).status());
   RETURN_IF_ERROR(one.MakeArenas(kLarge).status());
   RETURN_IF_ERROR(other.MakeArenas(kLarge).status());
-  RETURN_IF_ERROR(StreamLarge(one, kWindow));
-  RETURN_IF_ERROR(StreamLarge(other, kWindow));
+  RETURN_IF_ERROR(StreamLarge(one, kWindow).status());
+  RETURN_IF_ERROR(StreamLarge(other, kWindow).status());
   std::vector<double> behind, shares;
   for (int round = 0; round < rounds; ++round) {
     RETURN_IF_ERROR(BehindAStream(small, one, rows.stream, behind));
     ASSIGN_OR_RETURN(double share, LesserShare(one, other));
     shares.push_back(share);
+  }
+  RETURN_IF_ERROR(small.Check([&] { return small.Run(1, kSmall); }).status());
+  for (tools::BenchPair* pair : {&one, &other}) {
+    RETURN_IF_ERROR(pair->Check([&] { return StreamLarge(*pair, kWindow); }).status());
   }
   Row row;
   row.name = rows.behind;
@@ -136,6 +143,9 @@ absl::Status MeasureCrowd(const Settings& settings, const Nodes& empty, const No
     without.push_back(empty_rate);
     ASSIGN_OR_RETURN(double rate, PostingRate(among));
     with.push_back(rate);
+  }
+  for (tools::BenchPair* pair : {&alone, &among}) {
+    RETURN_IF_ERROR(pair->Check([&] { return PostMany(*pair); }).status());
   }
   Row row;
   row.name = "4 KiB beside 100,000 pending, 1,000 sessions";

@@ -82,7 +82,11 @@ class FileCase {
     std::vector<std::string> receive = Command(1, "recv", out_, "--from", 0, route);
     std::vector<std::string> send = Command(0, "send", in_, "--to", 1, route);
     if (raw) send.emplace_back("--raw");
-    return RunAfresh({receive, send});
+    ASSIGN_OR_RETURN(const Cost cost, RunAfresh({receive, send}));
+    tools::SpawnOptions compare;
+    compare.arguments = {"cmp", in_, out_};
+    RETURN_IF_ERROR(tools::RunAndRead(compare).status());
+    return cost;
   }
 
  private:

@@ -115,11 +115,12 @@ absl::StatusOr<absl::Duration> SendQuantised(const LimitedEnd& from, const Limit
   return elapsed;
 }
 
-// Small integers are their own MXFP8 values, so that what came can be compared exactly.
-void FillBfloat16(const Arena& arena) {
+// Small integers are their own MXFP8 values, so that what came can be compared exactly. Other ones
+// for each `number`, in each place.
+void FillBfloat16(const Arena& arena, int64_t number) {
   auto* const at = static_cast<uint16_t*>(arena.data());
   for (int64_t i = 0; i < kElements; ++i) {
-    const auto value = static_cast<float>((i * 7 + i / 1000) % 15 - 7);
+    const auto value = static_cast<float>((i * 7 + i / 1000 + number) % 15 - 7);
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
     at[i] = static_cast<uint16_t>(bits >> 16);
@@ -131,10 +132,11 @@ void FillBfloat16(const Arena& arena) {
 absl::Status MeasureLimited(const Settings& settings, const Nodes& nodes, Report& report) {
   ASSIGN_OR_RETURN(LimitedEnd from, OpenLimited(nodes, 0, SenderText()));
   ASSIGN_OR_RETURN(LimitedEnd to, OpenLimited(nodes, 1, ReceiverText()));
-  FillBfloat16(from.arena);
   std::vector<double> plain, quantised;
+  int64_t runs = 0;
   for (int round = 0; round <= settings.rounds; ++round) {  // the first warms up
     for (const bool program : {false, true}) {
+      FillBfloat16(from.arena, runs++);
       std::memset(to.arena.data(), 0x5A, kElements * kElementBytes);
       ASSIGN_OR_RETURN(const absl::Duration elapsed,
                        program ? SendQuantised(from, to) : SendPlain(from, to));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -52,7 +53,11 @@ absl::StatusOr<absl::Duration> RestartToTransfer(Session& session, Arena& from, 
   for (Batch* batch : {&*receive, &*send}) {
     if (Status status = batch->Wait(); !status.ok()) return Failed("first transfer", status);
   }
-  return absl::Now() - started;
+  const absl::Duration took = absl::Now() - started;
+  if (std::memcmp(from.data(), to.data(), kBytes) != 0) {
+    return Error(absl::StatusCode::kDataLoss, Reason::kInternal, "the bytes differ");
+  }
+  return took;
 }
 
 }  // namespace
@@ -73,6 +78,7 @@ absl::Status MeasureLoss(const Settings& settings, Nodes& nodes, Report& report)
   if (!to.ok()) return Failed("make an arena", to.status());
   std::vector<double> ended, back;
   for (int round = 0; round < settings.rounds; ++round) {
+    std::memset(from->data(), round + 1, kBytes);  // the other arena has those of the last round
     ASSIGN_OR_RETURN(absl::Duration waited, KillUnderWaiters(*session, nodes.pid(0)));
     ASSIGN_OR_RETURN(absl::Duration away, RestartToTransfer(*session, *from, *to, nodes));
     ended.push_back(absl::ToDoubleMilliseconds(waited));

@@ -84,8 +84,12 @@ absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& re
     ASSIGN_OR_RETURN(const absl::Duration half, BareTcpHalfRoundTrip(kPings));
     bare.push_back(absl::ToDoubleMicroseconds(half));
   }
-  RETURN_IF_ERROR(by_tcp.Compare());
-  RETURN_IF_ERROR(many.Compare());
+  for (tools::BenchPair* pair : {&by_tcp, &by_ucx}) {
+    RETURN_IF_ERROR(pair->Check([&] { return pair->Run(1, kLarge); }).status());
+  }
+  RETURN_IF_ERROR(by_tcp.Check([&] { return by_tcp.Run(kTcpCount, kSmall); }).status());
+  RETURN_IF_ERROR(many.Check([&] { return many.Fire(); }).status());
+  RETURN_IF_ERROR(ping.Check([&] { return ping.PingOnce(); }).status());
   AddRow(report, "256 MiB tcp", "GB/s", tcp.rates, "ucx over TCP", ucx.rates, 1.0);
   AddRow(report, "256 MiB tcp", "GB/s", tcp.rates, "raw TCP socket", socket, 1.2);
   AddRow(report, "both daemons' CPU by tcp", "s/GB", tcp.cpu_seconds, "ucx over TCP",

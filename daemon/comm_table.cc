@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/duration.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -130,7 +132,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
     const uint64_t bytes = cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
     next_look_ = absl::InfinitePast();
     FERRY_LOG(info, "comm.open", LogFields("device", entry.device->id), "{}: {} bytes, took {}",
-              NameOf(entry), bytes, absl::FormatDuration(opened->took));
+              NameOf(entry), bytes, DurationText(opened->took));
     return hooks_.opened(entry.clique, entry.attempt);
   }
   FailToOpen(entry, opened.status());
@@ -262,8 +264,8 @@ absl::Time CommTable::OnTime(absl::Time now) {
 }
 
 void CommTable::GiveUp(const std::string& what) {
-  const std::string text = absl::StrCat(what, " could not be ended within ",
-                                        absl::FormatDuration(kGiveUp), ": this process ends");
+  const std::string text = absl::StrCat(what, " could not be ended within ", DurationText(kGiveUp),
+                                        ": this process ends");
   FERRY_LOG(err, "daemon.comm_stuck", "{}", text);
   fprintf(stderr, "ferry: %s\nflight recorder, oldest first:\n%s", text.c_str(),
           FlightRecorder::Get().Dump().c_str());
@@ -293,8 +295,7 @@ absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt
                                            CommStateName(cache_.StateOf(entry->id)), ")");
                          }));
   return attempt == 0 && !standing.empty()
-             ? Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                     absl::StrCat("name one attempt: ", there))
+             ? FieldError("attempt", absl::StrCat("name one attempt: ", there))
              : Error(absl::StatusCode::kNotFound, Reason::kIdStale, there);
 }
 

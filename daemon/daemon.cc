@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -93,8 +94,7 @@ absl::Status Daemon::Impl::Start() {
                                            FERRY_LOG(warn, "daemon.wait",
                                                      "another daemon still holds {}; waiting for "
                                                      "its end, at most {} (start.lock_wait)",
-                                                     file,
-                                                     absl::FormatDuration(config.start.lock_wait));
+                                                     file, DurationText(config.start.lock_wait));
                                          }}));
   if (!config.peer.secret_file.empty()) {
     ASSIGN_OR_RETURN(peer_secret, ReadSecretFile(config.peer.secret_file));

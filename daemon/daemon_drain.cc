@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -30,7 +31,7 @@ ferry::Drain::Caller Daemon::Impl::StartDrain(absl::Duration timeout, bool stops
   if (!waited_for) drain_look = drain_alone = now;
   FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
             "{} transfers and jobs in flight, at most {}", in_flight(),
-            absl::FormatDuration(drain.deadline() - now));
+            DurationText(drain.deadline() - now));
   FlightRecorder::Get().Record("daemon.drain", in_flight());
   TellOfDrain();
   return caller;
@@ -42,8 +43,7 @@ bool Daemon::Impl::LeaveDrain(ferry::Drain::Caller caller) {
   FERRY_LOG(info, "daemon.drain", LogFields("node", config.node.name),
             "a caller is gone, and its deadline with it: {}; undrain takes it back",
             drain.deadline() < absl::InfiniteFuture()
-                ? absl::StrCat("at most ", absl::FormatDuration(drain.deadline() - control.Now()),
-                               " more")
+                ? absl::StrCat("at most ", DurationText(drain.deadline() - control.Now()), " more")
                 : "what is in flight ends by itself");
   return true;
 }

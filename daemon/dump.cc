@@ -5,8 +5,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/printable.h"
 #include "base/version.h"
@@ -77,18 +77,17 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
             row.side == Side::kSend ? "send" : "receive", " ", row.key.source.value(), "->",
             row.key.destination.value(), " key ", PrintableKey(row.key.key), " domain ",
             DomainFingerprint(row.key.domain), " bytes ", row.bytes, " ", row.state, " route ",
-            RouteName(row.route), " age ",
-            absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)), " waits for ",
+            RouteName(row.route), " age ", DurationText(now - row.posted), " waits for ",
             waits_for);
   }
   out.Add("programs ", jobs.programs().programs().size(), " jobs ", jobs.in_flight());
   for (const JobTable::Row& row : jobs.List(kTransfersShown)) {
-    out.Add(
-        "  ", SessionOf(row.job).ToString(), " job ", SequenceOf(row.job), " on ",
-        row.device.ToString(), " program ", absl::BytesToHexString(row.fingerprint.substr(0, 4)),
-        " bytes ", row.bytes, " scratch ", row.scratch, " ", row.state, " age ",
-        absl::StrFormat("%.3fs", absl::ToDoubleSeconds(now - row.posted)),
-        row.prepared ? absl::StrCat(" firings ", row.firings) : "", " waits for ", row.waits_for);
+    out.Add("  ", SessionOf(row.job).ToString(), " job ", SequenceOf(row.job), " on ",
+            row.device.ToString(), " program ",
+            absl::BytesToHexString(row.fingerprint.substr(0, 4)), " bytes ", row.bytes, " scratch ",
+            row.scratch, " ", row.state, " age ", DurationText(now - row.posted),
+            row.prepared ? absl::StrCat(" firings ", row.firings) : "", " waits for ",
+            row.waits_for);
   }
   out.Add("flight recorder");
   for (const absl::string_view event :

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "daemon/job_table.h"
 
@@ -97,12 +98,11 @@ void JobTable::LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now)
     prepared.seen = n;
     prepared.since = now;
   } else if (now - prepared.since >= prepared.deadline) {
-    EndPrepared(
-        key, *late,
-        Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-              absl::StrCat("firing ", n, " of prepared job ", SequenceOf(*late),
-                           " was not begun within ", absl::FormatDuration(prepared.deadline),
-                           "; it waited for its turn")));
+    EndPrepared(key, *late,
+                Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
+                      absl::StrCat("firing ", n, " of prepared job ", SequenceOf(*late),
+                                   " was not begun within ", DurationText(prepared.deadline),
+                                   "; it waited for its turn")));
   }
 }
 

@@ -2,12 +2,13 @@
 #include "daemon/link_news.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 
 namespace ferry {
 namespace {
 
 std::string Since(absl::Time begin, absl::Time now) {
-  return absl::FormatDuration(absl::Trunc(now - begin, absl::Seconds(1)));
+  return DurationText(absl::Trunc(now - begin, absl::Seconds(1)));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -320,7 +321,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
       if (now >= link.last_heard + patience) {
         Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                          absl::StrCat(link.config.node, " at ", link.config.address,
-                                      " was silent for ", absl::FormatDuration(patience))));
+                                      " was silent for ", DurationText(patience))));
       } else if (link.unsaid.has_value() && now >= link.unsaid_until) {
         Reject(link, absl::Status(*link.unsaid));
       } else if (link.stream->waiting() > kMostWaiting) {
@@ -332,7 +333,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
           SettleTcp(link, absl::StrCat("no data connection between the two daemons within ",
-                                       absl::FormatDuration(kSocketTimeout)));
+                                       DurationText(kSocketTimeout)));
         }
         if (now >= link.last_sent + kHeartbeat) {
           link.stream->Send({});

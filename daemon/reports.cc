@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/duration.h"
 #include "base/log.h"
 
 namespace ferry {
@@ -56,8 +57,7 @@ void Reports::Tell(absl::Time now) {
       FERRY_LOG(warn, "daemon.silent",
                 "{} has not gone on for {}; the supervisor is not told that the daemon lives, and "
                 "ends it after {}",
-                silent, absl::FormatDuration(period()),
-                absl::FormatDuration(supervisor_.watchdog()));
+                silent, DurationText(period()), DurationText(supervisor_.watchdog()));
     }
   }
   const std::string line = Line(vitals, stopping_);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -88,10 +89,9 @@ void TransferEngine::Impl::OnOpenTimers() {
   while (!open_timers.empty() && open_timers.begin()->first <= nanos) {
     const Clique clique = open_timers.begin()->second;
     const uint32_t attempt = ranks.at(clique).attempt;
-    FailAttempt(
-        clique, attempt, 0,
-        NotOpened(clique, attempt,
-                  absl::StrCat("not open within ", absl::FormatDuration(options.open_deadline))));
+    FailAttempt(clique, attempt, 0,
+                NotOpened(clique, attempt,
+                          absl::StrCat("not open within ", DurationText(options.open_deadline))));
   }
 }
 

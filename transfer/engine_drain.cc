@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -22,7 +23,7 @@ absl::Status TransferEngine::Impl::DrainStatus(const std::string& what, PeerId n
   if (until != absl::InfiniteFuture() && until > clock) {
     const absl::Duration left = until - clock;
     const absl::Duration unit = left > absl::Seconds(10) ? absl::Seconds(1) : absl::Milliseconds(1);
-    absl::StrAppend(&text, ", for at most ", absl::FormatDuration(absl::Ceil(left, unit)), " more");
+    absl::StrAppend(&text, ", for at most ", DurationText(absl::Ceil(left, unit)), " more");
   }
   return Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                absl::StrCat(text,

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -46,7 +47,7 @@ absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone)
   const absl::Duration ago = absl::Trunc(clock - tombstone.ended, absl::Milliseconds(1));
   const bool send = tombstone.side == Side::kSend;
   const std::string how_long =
-      ago > absl::ZeroDuration() ? absl::StrCat(absl::FormatDuration(ago), " ") : "";
+      ago > absl::ZeroDuration() ? absl::StrCat(DurationText(ago), " ") : "";
   return WithText(
       tombstone.why,
       absl::StrCat(tombstone.why.message(), "; that ", send ? "send" : "receive", " ended ",

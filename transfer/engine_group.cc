@@ -9,6 +9,7 @@
 // was on the way refuses that chunk in its grant, so that both ends launch the same list.
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -471,10 +472,9 @@ void TransferEngine::Impl::OnGroupTimers() {
     const bool launched = group.stage == GroupRecord::Stage::kLaunched;
     const absl::Status status = Error(
         absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
-        absl::StrCat(
-            "group ", group.number, " of ", Describe(group.clique),
-            launched ? ": not over within " : ": the other lane was not granted within ",
-            absl::FormatDuration(launched ? options.group_deadline : options.grant_deadline)));
+        absl::StrCat("group ", group.number, " of ", Describe(group.clique),
+                     launched ? ": not over within " : ": the other lane was not granted within ",
+                     DurationText(launched ? options.group_deadline : options.grant_deadline)));
     const bool first = launched && !std::exchange(group.late, true);
     if (first && group.leads && !group.late_there) {
       // At its follower it may be behind one that hangs with somebody else, which is no fault of

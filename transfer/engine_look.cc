@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/convoy.h"
@@ -58,7 +59,7 @@ std::string TransferEngine::Impl::PlaceOf(Side side, const MatchKey& key) const 
 }
 
 std::string TransferEngine::Impl::WithinText(const Posted& half) const {
-  return absl::StrCat(" within ", absl::FormatDuration(half.spec.deadline - half.posted));
+  return absl::StrCat(" within ", DurationText(half.spec.deadline - half.posted));
 }
 
 std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {

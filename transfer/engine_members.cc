@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
@@ -86,7 +87,7 @@ bool TransferEngine::Impl::EndIfDeserted(Posted& half) {
     const absl::Duration ago = absl::Trunc(clock - place->left, absl::Milliseconds(1));
     who = absl::StrCat("the last member of its domain there, ", PrintableKey(place->last),
                        ", is gone");
-    if (ago > absl::ZeroDuration()) absl::StrAppend(&who, " since ", absl::FormatDuration(ago));
+    if (ago > absl::ZeroDuration()) absl::StrAppend(&who, " since ", DurationText(ago));
   }
   CancelHalf(half, Error(absl::StatusCode::kAborted, Reason::kPeerClientGone,
                          absl::StrCat(NameOf(half), ": nobody is left to post ",

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "transfer/engine_state.h"
 
@@ -141,9 +142,9 @@ std::string TransferEngine::Impl::NearText(Side side, const MatchKey& wanted,
   std::string waits = absl::StrCat(" waits at ", node);
   if (miss.ended) {
     const absl::Duration ago = absl::Trunc(clock - *miss.ended, absl::Milliseconds(1));
-    waits = absl::StrCat(
-        " waited at ", node, " until ",
-        ago > absl::ZeroDuration() ? absl::StrCat(absl::FormatDuration(ago), " ago") : "now");
+    waits =
+        absl::StrCat(" waited at ", node, " until ",
+                     ago > absl::ZeroDuration() ? absl::StrCat(DurationText(ago), " ago") : "now");
   }
   const std::string a = send ? "a send" : "a receive";
   switch (miss.kind) {
@@ -253,9 +254,9 @@ std::string TransferEngine::Impl::WaitText(TransferId id) {
   if (half == nullptr) return "";
   std::string text =
       absl::StrCat(NameOf(*half), " has waited ",
-                   absl::FormatDuration(absl::Trunc(clock - half->posted, absl::Milliseconds(1))));
+                   DurationText(absl::Trunc(clock - half->posted, absl::Milliseconds(1))));
   if (half->spec.deadline != absl::InfiniteFuture()) {
-    absl::StrAppend(&text, " of ", absl::FormatDuration(half->spec.deadline - half->posted));
+    absl::StrAppend(&text, " of ", DurationText(half->spec.deadline - half->posted));
   }
   absl::StrAppend(&text, " for ", WaitsFor(*half));
   if (half->stage >= Stage::kMatched || !MayLook()) return text;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "device/sm_load.h"
 
 namespace ferry {
@@ -283,8 +284,7 @@ std::string RouteChoice::ExplainChoice(const RouteOption& option, bool first, bo
     const Rank known = rank != nullptr ? *rank : Rank();
     return absl::StrCat(
         "clearly faster, but its communicator is not open; transfers have missed it for ",
-        absl::FormatDuration(known.missed), ", at ", absl::FormatDuration(known.worth_opening),
-        " it is opened");
+        DurationText(known.missed), ", at ", DurationText(known.worth_opening), " it is opened");
   }
   return absl::StrCat("later in the order, and not ", option.measured ? "measured" : "expected",
                       " to be clearly faster");
@@ -308,7 +308,7 @@ std::vector<RouteOption> RouteChoice::Explain(absl::Time now, GlobalDeviceId sou
                         : ExplainChoice(option, !any, decides, picked, source, destination);
     if (option.sms_busy) {
       absl::StrAppend(&option.reason, "; the SMs are busy, which costs ",
-                      absl::FormatDuration(SmLoad::kSlice));
+                      DurationText(SmLoad::kSlice));
     }
     if (route == Route::kMapped && option.available && decides) {
       const auto* const unmapped = UnmappedOf(peer).Find(CliqueOf(source, destination));

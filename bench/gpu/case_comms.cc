@@ -134,8 +134,7 @@ absl::Status MeasureLife(const GpuSettings& settings, const GpuDriver& driver, R
   for (int round = 0; round < settings.rounds; ++round) {
     ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_NCCL));
     RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
-    ASSIGN_OR_RETURN(back.emplace_back(), pair.Run(1, kFirst));
-    RETURN_IF_ERROR(pair.Compare());
+    ASSIGN_OR_RETURN(back.emplace_back(), pair.CheckFirst([&] { return pair.Run(1, kFirst); }));
   }
   Add(report, "device memory of a daemon's first communicator", "MiB", sizes[0]);
   Add(report, "device memory of staging and tables, and what else came with the first", "MiB",
@@ -210,8 +209,7 @@ absl::StatusOr<Loss> KillUnderGroup(const GpuSettings& settings, Nodes& nodes) {
   RETURN_IF_ERROR(nodes.AwaitServing(1));
   ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_NCCL));
   RETURN_IF_ERROR(pair.MakeArenas(kFirst).status());
-  ASSIGN_OR_RETURN(loss.back, pair.Run(1, kFirst));
-  RETURN_IF_ERROR(pair.Compare());
+  ASSIGN_OR_RETURN(loss.back, pair.CheckFirst([&] { return pair.Run(1, kFirst); }));
   return loss;
 }
 
@@ -300,7 +298,10 @@ absl::StatusOr<Crossed> MeasureCrossed(const GpuSettings& settings, const std::s
     count = kSome * static_cast<uint64_t>(1 + kSeconds / absl::ToDoubleSeconds(some));
   }
   ASSIGN_OR_RETURN(const absl::Duration took, StreamAll(pairs, count, bytes));
-  for (tools::BenchPair& pair : pairs) RETURN_IF_ERROR(pair.Compare());
+  std::vector<tools::BenchPair*> all;
+  for (tools::BenchPair& pair : pairs) all.push_back(&pair);
+  const auto some = [&] { return StreamAll(pairs, kSome, bytes); };
+  RETURN_IF_ERROR(tools::BenchPair::CheckAll(all, some).status());
   Crossed crossed;
   crossed.rate = tools::GigabytesPerSecond(pairs.size() * count * bytes, took);
   RETURN_IF_ERROR(LookAtComms(nodes, crossed));

@@ -72,7 +72,8 @@ absl::StatusOr<Took> Measure(const Case& what, const GpuSettings& settings,
     nccl.push_back(peer);
     by_parts.push_back(parts);
   }
-  RETURN_IF_ERROR(pair.Compare());
+  RETURN_IF_ERROR(pair.Check([&] { return pair.Run(what.count, what.bytes); }).status());
+  RETURN_IF_ERROR(pair.Check([&] { return what.ping ? pair.PingOnce() : pair.Fire(); }).status());
   return Took{tools::Median(posted),   tools::Median(prepared), tools::Median(nccl),
               tools::Median(by_parts), tools::Median(first),    tools::Median(echoes)};
 }

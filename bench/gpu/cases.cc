@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -120,7 +121,9 @@ class Bench {
       between_gpus.push_back(tools::GigabytesPerSecond(bytes, moved));
       between_hosts.push_back(tools::GigabytesPerSecond(bytes, peer));
     }
-    RETURN_IF_ERROR(gpus.Compare());
+    for (tools::BenchPair* pair : {&gpus, &hosts}) {
+      RETURN_IF_ERROR(pair->Check([&] { return pair->Run(1, bytes); }).status());
+    }
     Add(report, Named(tools::HumanSize(bytes)) + " staged", "GB/s", tools::Median(between_gpus),
         false, route_ == FERRY_ROUTE_TCP ? 0.95 : 0.9, "the same between host devices",
         tools::Median(between_hosts));
@@ -151,8 +154,12 @@ class Bench {
       peer_one.push_back(tools::GigabytesPerSecond(bytes, copied));
       peer_both.push_back(tools::GigabytesPerSecond(2 * kTimes * bytes, copied_both));
     }
-    RETURN_IF_ERROR(pair.Compare());
-    RETURN_IF_ERROR(back.Compare());
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Fire(); }).status());
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Run(1, bytes); }).status());
+    tools::BenchPair* const ways[] = {&pair, &back};
+    RETURN_IF_ERROR(tools::BenchPair::CheckAll(ways, [&] {
+                      return BothWays(pair, back, kTimes, bytes);
+                    }).status());
     const std::string size = tools::HumanSize(bytes);
     Add(report, Named(size + " prepared"), "GB/s", tools::Median(prepared), false,
         local() ? 0.99 : 0.985, "cuMemcpyPeerAsync", tools::Median(peer_one));
@@ -209,6 +216,7 @@ class Bench {
     ASSIGN_OR_RETURN(const std::vector<absl::Duration> pings, pair.Ping(settings_.pings));
     Add(report, Named("8 B prepared, p50"), "us", absl::ToDoubleMicroseconds(tools::Median(pings)),
         true, 20);
+    RETURN_IF_ERROR(pair.Check([&] { return pair.PingOnce(); }).status());
     Add(report, Named("8 B prepared, p99"), "us",
         absl::ToDoubleMicroseconds(tools::Quantile(pings, 0.99)), true, {});
     RETURN_IF_ERROR(PostedLatency(report, "8 B posted, p50", pair));
@@ -223,6 +231,7 @@ class Bench {
       ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(1, 8));
       if (i >= 10) posted.push_back(took);
     }
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Run(1, 8); }).status());
     Add(report, Named(what), "us", absl::ToDoubleMicroseconds(tools::Median(posted)), true,
         local() ? 150 : 220);
     return absl::OkStatus();
@@ -270,20 +279,23 @@ class Bench {
       ASSIGN_OR_RETURN(posted.emplace_back(), pair.Run(count, bytes));
       ASSIGN_OR_RETURN(echoes.emplace_back(), echo.Descriptors(count, bytes, kRateBatch));
     }
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Run(count, bytes); }).status());
     RETURN_IF_ERROR(pair.RunBlocks(count, bytes).status());
     for (int round = 0; round < settings_.rounds; ++round) {
       ASSIGN_OR_RETURN(const absl::Duration took, pair.RunBlocks(count, bytes));
       blocks.push_back(took);
     }
+    RETURN_IF_ERROR(pair.Check([&] { return pair.RunBlocks(count, bytes); }).status());
     RETURN_IF_ERROR(pair.PrepareBlocks(count, bytes));
     for (int round = 0; round < 4 * settings_.rounds; ++round) {
       ASSIGN_OR_RETURN(blocks_prepared.emplace_back(), pair.Fire());
     }
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Fire(); }).status());
     RETURN_IF_ERROR(pair.Prepare(count, bytes));
     for (int round = 0; round < 4 * settings_.rounds; ++round) {
       ASSIGN_OR_RETURN(prepared.emplace_back(), pair.Fire());
     }
-    RETURN_IF_ERROR(pair.Compare());
+    RETURN_IF_ERROR(pair.Check([&] { return pair.Fire(); }).status());
     const auto milliseconds = [](const std::vector<absl::Duration>& all) {
       return absl::ToDoubleMilliseconds(tools::Median(all));
     };
@@ -329,6 +341,14 @@ class Bench {
         {nodes_, there(), static_cast<uint64_t>(nodes_.Gpu(0, 0)),
          static_cast<uint64_t>(destination()), route_, [this] { return OpenPair(); }},
         report);
+  }
+
+  static absl::Status CheckPrepared(std::initializer_list<tools::BenchPair*> fired,
+                                    tools::BenchPair& pings) {
+    for (tools::BenchPair* pair : fired) {
+      RETURN_IF_ERROR(pair->Check([&] { return pair->Fire(); }).status());
+    }
+    return pings.Check([&] { return pings.PingOnce(); }).status();
   }
 
   // What changes when the SMs are busy.
@@ -377,7 +397,7 @@ class Bench {
                      (*load)->RateWhile([&] { return peer.Copy(false, 20).status(); }));
     const std::optional<double> ucx =
         settings_.peers.ucx_large ? UcxBetweenGpus(kBytes, 40) : std::nullopt;
-    RETURN_IF_ERROR(large.Compare());
+    RETURN_IF_ERROR(CheckPrepared({&large, &many}, tiny));
     if (ucx) {
       Add(report, Named("256 MiB prepared, under load"), "GB/s",
           tools::GigabytesPerSecond(kBytes, busy.large), false, 1.35, "ucx_perftest, under load",

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/duration.h"
 #include "base/status.h"
 
 namespace ferry::bench {
@@ -45,8 +46,8 @@ absl::Status CommControl::Await(int node, absl::string_view what, const Found& f
     if (found(comms)) return absl::OkStatus();
     if (absl::Now() < until) continue;
     return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-                 absl::StrCat("node ", node, " has ", what, " after ",
-                              absl::FormatDuration(kPatience), ": ", tools::MessageJson(comms)));
+                 absl::StrCat("node ", node, " has ", what, " after ", DurationText(kPatience),
+                              ": ", tools::MessageJson(comms)));
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "compute/program/limits.h"
 #include "daemon/rpc/plain_request.h"
@@ -31,7 +32,7 @@ absl::Status SetDeadline(const google::protobuf::Duration& proto, absl::Duration
   const absl::Duration given = absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
   if (given <= absl::ZeroDuration() || given > absl::Hours(24 * 365)) {
     return Invalid(absl::StrCat("a deadline must be more than 0 and at most a year, not ",
-                                absl::FormatDuration(given)));
+                                DurationText(given)));
   }
   deadline = given;
   return absl::OkStatus();

@@ -143,7 +143,7 @@ TEST(CommTableDeathTest, OneThatCannotBeEndedEndsTheProcessWithItsStory) {
         table.Run();
       },
       "alive at last. (.|\n)*attempt 1 of the communicator of the clique of devices 0 and 9 could "
-      "not be ended within 30s: this process ends\nflight recorder");
+      "not be ended within 30 s: this process ends\nflight recorder");
 }
 
 TEST(CommTableTest, OneThatEndsInTimeIsGone) {

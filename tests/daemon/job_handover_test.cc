@@ -85,7 +85,7 @@ TEST_F(JobHandoverTest, WhatHasNotBegunEndsByItsDeadlineAndLetsGoOfItsMemory) {
   ASSERT_EQ(ended_.size(), 2u);
   for (const Ended& ended : ended_) {
     EXPECT_THAT(ended.status, Is("DEADLINE_EXCEEDED/NOT_READY",
-                                 "not begun within 1s; it waited for its turn: 1 running"));
+                                 "not begun within 1 s; it waited for its turn: 1 running"));
   }
   EXPECT_EQ(session_->timelines().over_value(0), 2u);
   EXPECT_EQ(rig_.table.FindArena(arena_)->transfers, 0u);
@@ -120,7 +120,7 @@ TEST_F(JobHandoverTest, WhatHasBegunIsStoppedByItsDeadline) {
   Finish();
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_THAT(ended_[0].status,
-              Is("DEADLINE_EXCEEDED/NOT_READY", "not over within 1h; it was stopped in step "));
+              Is("DEADLINE_EXCEEDED/NOT_READY", "not over within 60 min; it was stopped in step "));
   EXPECT_THAT(std::string(ended_[0].status.message()), HasSubstr(" of the plan"));
 }
 
@@ -157,7 +157,7 @@ TEST_F(JobHandoverTest, NeitherStageOfAJobThatSendsIsWaitedFor) {
   jobs_.OnTime(rig_.control.Now());
   ASSERT_EQ(poisoned_.size(), 1u);
   EXPECT_THAT(poisoned_.begin()->second,
-              Is("ABORTED/POISONED", "not over within 1m; it waited for its turn: 1 running"));
+              Is("ABORTED/POISONED", "not over within 60 s; it waited for its turn: 1 running"));
   Ended sent;
   sent.transfer = poisoned_.begin()->first;
   sent.bytes = 64;

@@ -207,7 +207,7 @@ TEST_F(JobWaitsForMemoryTest, UntilItsDeadline) {
   for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
   EXPECT_THAT(
       *session_->FindFailure(reply.first_transfer_id),
-      Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "not begun within 2s; it waited for its memory"));
+      Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "not begun within 2 s; it waited for its memory"));
 }
 
 TEST_F(JobWaitsForMemoryTest, OrIsCancelledOrEndsWithItsSession) {

@@ -28,8 +28,8 @@ TEST(LinkNews, ALossIsOneLineAndThenOneAMinuteWithACount) {
     }
   }
   EXPECT_EQ(lines, 59u);
-  EXPECT_THAT(last, HasSubstr("for 59m now, 1180 attempts failed; the last: refused"));
-  EXPECT_EQ(news.OnUp(kFirst + absl::Hours(1)), "after 1h and 1199 attempts, ");
+  EXPECT_THAT(last, HasSubstr("for 59 min now, 1180 attempts failed; the last: refused"));
+  EXPECT_EQ(news.OnUp(kFirst + absl::Hours(1)), "after 60 min and 1199 attempts, ");
   EXPECT_EQ(news.OnUp(kFirst + absl::Hours(1)), "") << "it was said";
   EXPECT_TRUE(news.OnLost(kFirst + absl::Hours(1), kRefused, false).has_value());
 }
@@ -43,7 +43,7 @@ TEST(LinkNews, AGoodbyeIsNoWarningNorIsThatTheOneWhoSaidItStaysAway) {
   const auto later = news.OnLost(kFirst + absl::Minutes(2), kRefused, false);
   ASSERT_TRUE(later.has_value());
   EXPECT_FALSE(later->warn);
-  EXPECT_EQ(news.OnUp(kFirst + absl::Minutes(3)), "after 3m and 2 attempts, ");
+  EXPECT_EQ(news.OnUp(kFirst + absl::Minutes(3)), "after 3 min and 2 attempts, ");
   EXPECT_TRUE(news.OnLost(kFirst + absl::Minutes(4), kRefused, false)->warn);
 }
 

@@ -70,7 +70,7 @@ TEST(PeerLoss, FiveSecondsOfSilenceMeanLost) {
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   ASSERT_TRUE(stream->closed.has_value());
   EXPECT_THAT(*stream->closed,
-              Is("UNAVAILABLE/PEER_UNREACHABLE", "node-c at 10.0.0.3:7411 was silent for 5s"));
+              Is("UNAVAILABLE/PEER_UNREACHABLE", "node-c at 10.0.0.3:7411 was silent for 5 s"));
 }
 
 TEST(PeerLoss, ADialThatIsNotAnsweredFailsAfterFiveSeconds) {

@@ -287,7 +287,7 @@ TEST(SessionTableHello, MustComeWithin10Seconds) {
   ASSERT_THAT(rig.sent, SizeIs(1));
   EXPECT_EQ(rig.sent[0].reply.sequence, 0u);
   EXPECT_THAT(rig.sent[0].reply.error,
-              Is("DEADLINE_EXCEEDED/PROTOCOL_ERROR", "no hello within 10s"));
+              Is("DEADLINE_EXCEEDED/PROTOCOL_ERROR", "no hello within 10 s"));
   EXPECT_EQ(rig.table.NextTimer(), rig.control.Now() + absl::Seconds(4));
   rig.table.OnClosed(3);  // went away by itself
   EXPECT_EQ(rig.table.NextTimer(), absl::InfiniteFuture());

@@ -2,9 +2,12 @@
 // ferryctl bench: every case with odd counts and sizes, and that it notices what is not as it was
 // sent.
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/support/fixtures.h"
@@ -16,16 +19,21 @@ namespace {
 
 class BenchCaseTest : public ClusterTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  void Run(std::vector<std::string> more) {
-    std::vector<std::string> arguments = {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(),
-                                          "bench"};
+  // `environment`: NAME=VALUE.
+  Finished Bench(const std::vector<std::string>& more, const char* environment = "NO=NONE") {
+    std::vector<std::string> arguments = {"/usr/bin/env",  environment,           FerryctlProgram(),
+                                          "--runtime-dir", node(0).runtime_dir(), "bench"};
     for (std::string& word : std::vector<std::string>(absl::StrSplit(GetParam(), ' '))) {
       arguments.push_back(std::move(word));
     }
-    more.insert(more.end(), {"--iterations", "2"});
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const Finished finished = RunProgram(arguments, 3 * kSoon);
-    EXPECT_EQ(finished.status, 0) << absl::StrJoin(arguments, " ") << "\n" << finished.output;
+    arguments.insert(arguments.end(), {"--iterations", "2"});
+    SCOPED_TRACE(absl::StrJoin(arguments, " "));
+    return RunProgram(arguments, 3 * kSoon);
+  }
+  void Run(const std::vector<std::string>& more) {
+    const Finished finished = Bench(more);
+    EXPECT_EQ(finished.status, 0) << finished.output;
   }
 };
 
@@ -33,6 +41,16 @@ TEST_P(BenchCaseTest, GoesWellWhereNothingIsLost) {
   Start();
   Run({});                                             // within a daemon
   Run({"--peer-runtime-dir", node(1).runtime_dir()});  // and between two
+}
+
+// What the last iteration is compared by are bytes that no other one has moved.
+TEST_P(BenchCaseTest, TransfersThatMoveTheBytesOfBeforeAreTold) {
+  if (absl::StartsWith(GetParam(), "memcpy")) return;  // has no transfers
+  Start({.nodes = 1});
+  const std::string stale = absl::StrCat("LD_PRELOAD=", StaleBytesLibrary());
+  const Finished finished = Bench({}, stale.c_str());
+  EXPECT_NE(finished.status, 0);
+  EXPECT_THAT(finished.output, ::testing::HasSubstr("DATA_LOSS"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -84,35 +102,112 @@ TEST_F(BenchEndTest, EveryByteThatWasMovedCountsAndNoOther) {
   EXPECT_EQ(seen, 3 * kBytes);
 }
 
-// Of a pair whose transfers did nothing after the first the bytes of that would still be right.
-TEST_F(BenchEndTest, BytesThatHaveNotMovedSinceTheyWereRenewedAreMissed) {
-  Start({.nodes = 1});
-  constexpr uint64_t kBytes = 1;  // of two that differ in any bit
-  constexpr uint64_t kCount = 5;
-  tools::BenchPairOptions options;
-  options.receiver_command = {FerryctlProgram(), "bench-receiver"};
-  options.client_dir = options.peer_client_dir = node(0).client_dir();
-  auto pair = tools::BenchPair::Open(options);
-  ASSERT_TRUE(pair.ok()) << pair.status();
-  const auto expect_told = [&](const std::function<absl::Status()>& once) {
-    EXPECT_THAT(once(), IsOk());
-    EXPECT_THAT(pair->Compare(), IsOk());
-    for (int i = 0; i < 2; ++i) {
-      EXPECT_THAT(pair->Renew(), IsOk());
-      EXPECT_THAT(pair->Compare(), Is("DATA_LOSS/INTERNAL"));
-      EXPECT_THAT(once(), IsOk());
-      EXPECT_THAT(pair->Compare(), IsOk());
-    }
+class BenchPairTest : public ClusterTest {
+ protected:
+  // What only tests may do: bytes that are renewed before they are compared.
+  struct Pair : tools::BenchPair {
+    explicit Pair(tools::BenchPair&& opened) : tools::BenchPair(std::move(opened)) {}
+    using tools::BenchPair::Compare;
+    using tools::BenchPair::Renew;
+    using tools::BenchPair::sender;
   };
-  ASSERT_TRUE(pair->MakeArenas(kCount * kBytes).ok());
-  expect_told([&] { return pair->Run(kCount, kBytes).status(); });
-  expect_told([&] { return pair->Stream(kCount, kBytes, 2, 2).status(); });
-  ASSERT_TRUE(pair->Prepare(kCount, kBytes).ok());
-  expect_told([&] { return pair->Fire().status(); });
-  expect_told([&] { return pair->FireMany(3).status(); });
-  ASSERT_TRUE(pair->MakeArenas(2 * kBytes).ok());
-  ASSERT_TRUE(pair->PreparePing(kBytes).ok());
-  expect_told([&] { return pair->Ping(1).status(); });
+
+  Pair Open() {
+    Start({.nodes = 1});
+    tools::BenchPairOptions options;
+    options.receiver_command = {FerryctlProgram(), "bench-receiver"};
+    options.client_dir = options.peer_client_dir = node(0).client_dir();
+    auto pair = tools::BenchPair::Open(options);
+    EXPECT_TRUE(pair.ok()) << pair.status();
+    return Pair(*std::move(pair));
+  }
+
+  static constexpr uint64_t kBytes = 1;  // of two that differ in any bit
+  static constexpr uint64_t kCount = 5;
+};
+
+// Of each way to move: that it is seen where it does nothing, and where it moves the bytes of
+// before.
+TEST_F(BenchPairTest, WhatDoesNotMoveTheBytesThatAreThereIsTold) {
+  Pair pair = Open();
+  const auto expect_told = [&](const std::function<absl::StatusOr<absl::Duration>()>& once) {
+    EXPECT_THAT(pair.Check(once).status(), IsOk());
+    // Its bytes are at both ends, and it was the last to move.
+    const auto nothing = [] { return absl::StatusOr<absl::Duration>(absl::ZeroDuration()); };
+    EXPECT_THAT(pair.Check(nothing).status(), Is("DATA_LOSS/INTERNAL"));
+    const auto other = [&]() -> absl::StatusOr<absl::Duration> {
+      auto took = once();
+      // Both have posted, and what is at the receiver was at the sender once.
+      EXPECT_THAT(pair.Compare(), IsOk());
+      auto* const bytes =
+          static_cast<unsigned char*>(ferry_arena_data(pair.sender().arena().get()));
+      for (uint64_t i = 0; i < ferry_arena_bytes(pair.sender().arena().get()); ++i) {
+        bytes[i] = static_cast<unsigned char>(~bytes[i]);
+      }
+      return took;
+    };
+    EXPECT_THAT(pair.Check(other).status(), Is("DATA_LOSS/INTERNAL"));
+    EXPECT_THAT(pair.Check(once).status(), IsOk());
+  };
+  ASSERT_THAT(pair.MakeArenas(kCount * kBytes).status(), IsOk());
+  expect_told([&] { return pair.Run(kCount, kBytes); });
+  expect_told([&] { return pair.RunBlocks(kCount, kBytes); });
+  expect_told([&] { return pair.Stream(kCount, kBytes, 2, 2); });
+  ASSERT_THAT(pair.Prepare(kCount, kBytes), IsOk());
+  expect_told([&] { return pair.Fire(); });
+  expect_told([&] { return pair.FireMany(3); });
+  ASSERT_THAT(pair.PrepareBlocks(kCount, kBytes), IsOk());
+  expect_told([&] { return pair.Fire(); });
+  ASSERT_THAT(pair.MakeArenas(2 * kBytes).status(), IsOk());
+  ASSERT_THAT(pair.PreparePing(kBytes), IsOk());
+  expect_told([&] { return pair.PingOnce(); });
+}
+
+TEST_F(BenchPairTest, WhatMovesOnlyTheFirstTimeIsToldHoweverOften) {
+  Pair pair = Open();
+  for (const uint64_t times : {2, 3, 7}) {
+    ASSERT_THAT(pair.MakeArenas(kCount * kBytes).status(), IsOk());
+    uint64_t calls = 0;
+    const auto first_alone = [&]() -> absl::StatusOr<absl::Duration> {
+      return ++calls == 1 ? pair.Run(kCount, kBytes) : absl::ZeroDuration();
+    };
+    EXPECT_THAT(pair.Repeat(times, first_alone).status(), Is("DATA_LOSS/INTERNAL"));
+    EXPECT_EQ(calls, times);
+    const auto took = pair.Repeat(times, [&] { return pair.Run(kCount, kBytes); });
+    ASSERT_THAT(took.status(), IsOk());
+    EXPECT_EQ(took->size(), times);
+  }
+}
+
+// Nothing is at the receiver that the next transfer could leave and be right.
+TEST_F(BenchPairTest, RenewedBytesAreOthersInEachBit) {
+  Pair pair = Open();
+  ASSERT_THAT(pair.MakeArenas(kCount * kBytes).status(), IsOk());
+  const auto* const sent =
+      static_cast<const unsigned char*>(ferry_arena_data(pair.sender().arena().get()));
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_THAT(pair.Run(kCount, kBytes).status(), IsOk());
+    EXPECT_THAT(pair.Compare(), IsOk());
+    const std::vector<unsigned char> before(sent, sent + kCount);
+    ASSERT_THAT(pair.Renew(), IsOk());
+    for (uint64_t i = 0; i < kCount; ++i) EXPECT_EQ(before[i] ^ sent[i], 0xff);
+  }
+}
+
+// Memory that one pair's arena had may be the next one's.
+TEST_F(BenchPairTest, FreshArenasHaveBytesOfTheirOwn) {
+  Pair pair = Open();
+  std::set<std::string> seen;
+  for (int round = 0; round < 4; ++round) {
+    ASSERT_THAT(pair.MakeArenas(64).status(), IsOk());
+    seen.insert(
+        std::string(static_cast<const char*>(ferry_arena_data(pair.sender().arena().get())), 64));
+    EXPECT_THAT(pair.CheckFirst([&] { return pair.Run(2, 32); }).status(), IsOk());
+    ASSERT_THAT(pair.Renew(), IsOk());
+    seen.insert(
+        std::string(static_cast<const char*>(ferry_arena_data(pair.sender().arena().get())), 64));
+  }
+  EXPECT_EQ(seen.size(), 8u);
 }
 
 }  // namespace

@@ -335,7 +335,7 @@ TEST_F(OperationsTest, FerryctlDrainsAndUndrains) {
   End end = OpenEnd(0, 4096);
   Batch send = PostUndefined(end);
   EXPECT_THAT(Ferryctl("drain --timeout 100ms", 6),
-              HasSubstr("2 transfers did not end within 100ms and had to be cut off"));
+              HasSubstr("2 transfers did not end within 100 ms and had to be cut off"));
   EXPECT_THAT(send.Wait(kSoon), Is("UNAVAILABLE/DRAINING"));
   EXPECT_THAT(end.session.Send(0, {Transfer(1, "k", {})}), Is("UNAVAILABLE/DRAINING"));
   // Nothing is left, and what the last drain did is over.

@@ -151,7 +151,7 @@ TEST_F(OperatorTest, ADeadPeerIsOneWarningHoweverOftenItIsTried) {
   EXPECT_THAT(lines[0], HasSubstr(" W "));
   ASSERT_TRUE(node(1).Start());
   ASSERT_TRUE(Await([&] { return node(0).admin().PeerState("node-b") == "up"; }));
-  EXPECT_THAT(node(0).Log(), ContainsRegex("peer.up: after [0-9]+s and [0-9]+ attempts, mapped"));
+  EXPECT_THAT(node(0).Log(), ContainsRegex("peer.up: after [0-9]+ s and [0-9]+ attempts, mapped"));
 }
 
 TEST_F(OperatorTest, FailuresAreCountedAndOneLineASecond) {

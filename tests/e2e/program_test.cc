@@ -170,7 +170,7 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   run.deadline = std::chrono::nanoseconds(1);
   Batch too_late = Must(RunPrograms(end_.session, end_.device, {run}));
   EXPECT_THAT(too_late.Wait(kSoon),
-              Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("not begun within 1ns; it waited")));
+              Is("DEADLINE_EXCEEDED/NOT_READY", HasSubstr("not begun within 1 ns; it waited")));
 }
 
 // Nothing of the session is left but what waits: both go in one turn of the daemon's.

@@ -363,7 +363,7 @@ TEST_F(PeerWaitTest, ALongWaitIsLogged) {
   EXPECT_THAT(send.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   EXPECT_THAT(receive.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   const std::string log = node(1).Log();
-  const std::string line = "of 2s for the send at node-a; a send of key 'step-42' waits at node-a";
+  const std::string line = "of 2 s for the send at node-a; a send of key 'step-42' waits at node-a";
   EXPECT_THAT(log,
               HasSubstr("transfer.waits: the receive of key 'step-41' from device 0 to device"));
   EXPECT_THAT(log, HasSubstr(line));

@@ -52,7 +52,7 @@ TEST(FailureTest, SaysWhenToTryAgain) {
   details.add_details()->PackFrom(retry);
   const absl::Status status = FromGrpc(
       grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", details.SerializeAsString()));
-  EXPECT_EQ(DescribeFailure(status, false), "RESOURCE_EXHAUSTED: full\n  try again in 12.5ms");
+  EXPECT_EQ(DescribeFailure(status, false), "RESOURCE_EXHAUSTED: full\n  try again in 12.5 ms");
   EXPECT_EQ(DescribeFailure(status, true),
             R"({"error":{"code":"RESOURCE_EXHAUSTED","reason":"","message":"full",)"
             R"("violations":[],"retry_after_ms":12.5}})");

@@ -100,7 +100,7 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
   status.mutable_peers(1)->set_version("0.0.9");
   add("idle", "idle", "");
   add("knocks", "idle", "knock at knocks: refused");
-  add("lost", "lost", "was silent for 5s");
+  add("lost", "lost", "was silent for 5 s");
   add("other", "refused", "'other' is not among membership.nodes");
   EXPECT_THAT(DaemonFindings(status, "0.2.0"),
               AllOf(Contains(Is(Severity::kWarning, "daemon", "node-a drains")),
@@ -113,7 +113,7 @@ TEST_F(FindingsTest, OfTheDaemonAndItsPeers) {
                                 "up, of version 0.0.9; this one is 0.1.0")),
                     Contains(Is(Severity::kNote, "peer idle", "idle")),
                     Contains(Is(Severity::kWrong, "peer knocks", "refused")),
-                    Contains(Is(Severity::kWrong, "peer lost", "was silent for 5s")),
+                    Contains(Is(Severity::kWrong, "peer lost", "was silent for 5 s")),
                     Contains(Is(Severity::kWarning, "peer other", "not among"))));
 }
 

@@ -120,11 +120,11 @@ TEST_F(FlightDiffTest, ASendThatNobodyPosted) {
 
 TEST_F(FlightDiffTest, AnOfferThatDidNotArrive) {
   a.mutable_peers(0)->set_state("lost");
-  a.mutable_peers(0)->set_error("no answer for 5s");
+  a.mutable_peers(0)->set_error("no answer for 5 s");
   Add(a, "send", {});
   EXPECT_THAT(CompareFlights(a, b).lacks.at(0).hints,
               ElementsAre("node-b has not got the offer; the link of node-a to node-b is lost: no "
-                          "answer for 5s"));
+                          "answer for 5 s"));
 }
 
 TEST_F(FlightDiffTest, HowTheOtherHalfEnded) {

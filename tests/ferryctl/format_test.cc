@@ -38,8 +38,6 @@ TEST(FormatTest, ShowsNumbersToPeople) {
   EXPECT_EQ(HumanSize(1610612736), "1.50 GiB");
   EXPECT_EQ(HumanCount(0), "0");
   EXPECT_EQ(HumanCount(1234567), "1,234,567");
-  EXPECT_EQ(HumanDuration(absl::Microseconds(45)), "45.0 us");
-  EXPECT_EQ(HumanDuration(absl::Hours(76)), "3 d 4 h");
   EXPECT_DOUBLE_EQ(GigabytesPerSecond(2'000'000'000, absl::Seconds(1)), 2.0);
   EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\\x0a");
   EXPECT_EQ(Printable("\xc2\x9b"

@@ -96,6 +96,7 @@ const char* ClientProgram() {
 }
 const char* TokenThiefProgram() { return TOKEN_THIEF_PROGRAM; }
 const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
+const char* StaleBytesLibrary() { return STALE_BYTES_LIBRARY; }
 const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
 const char* FakeNcclLibrary() { return FAKE_NCCL_LIBRARY; }
 

@@ -119,6 +119,7 @@ const char* FerrydProgram();
 const char* ClientProgram();      // tests/support/client
 const char* TokenThiefProgram();  // tests/support/thief
 const char* ClockStepLibrary();   // tests/support/clock_step
+const char* StaleBytesLibrary();  // tests/support/stale_bytes
 const char* FakeCudaLibrary();    // tests/fake_cuda
 const char* FakeNcclLibrary();    // tests/fake_nccl
 

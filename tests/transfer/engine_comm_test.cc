@@ -88,7 +88,7 @@ TEST_F(EngineCommTest, AnOpeningThatHangsIsEndedByItsDeadline) {
   const absl::Status why = two_.StatusOf(kB, receive);
   EXPECT_THAT(why, Fails(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable));
   EXPECT_THAT(why, Says("opening attempt 1 of the communicator of the clique of devices 0 and 2: "
-                        "not open within 30s"));
+                        "not open within 30 s"));
   EXPECT_FALSE(two_.StatusOf(kA, send).ok());
   two_.ExpectNothingLeft();
 }

@@ -30,7 +30,7 @@ class EngineDrainTest : public ::testing::Test {
     const absl::Status status = StatusOf(node, id);
     EXPECT_EQ(ReasonOf(status), Reason::kDraining) << status;
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(who + " drains, for at most 1m58s more"),
+                AllOf(HasSubstr(who + " drains, for at most 118 s more"),
                       HasSubstr("post again when it serves")));
   }
 

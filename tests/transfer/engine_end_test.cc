@@ -40,7 +40,7 @@ TEST_F(EngineEndTest, AReceiveThatNobodySendsToEndsAtItsDeadlineAndNotBefore) {
   EXPECT_THAT(two_.StatusOf(kB, to), Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
   EXPECT_THAT(two_.StatusOf(kB, to),
               Says("the send of key 'k' at node-a (device 0) was not posted"));
-  EXPECT_THAT(two_.StatusOf(kB, to), Says("within 1m"));
+  EXPECT_THAT(two_.StatusOf(kB, to), Says("within 60 s"));
   EXPECT_EQ(two_.b().NextDeadline(), two_.now + Tombstones::kLife);
   two_.ExpectNothingLeft();
 }
@@ -57,7 +57,7 @@ TEST_F(EngineEndTest, ASendThatNobodyReceivesIsWithdrawnAtItsDeadline) {
   EXPECT_THAT(two_.StatusOf(kA, from),
               Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
   EXPECT_THAT(two_.StatusOf(kA, from),
-              Says("the receive of key 'k' at node-b (device 2) was not posted within 1m"));
+              Says("the receive of key 'k' at node-b (device 2) was not posted within 60 s"));
   two_.ExpectNothingLeft();
 }
 
@@ -105,7 +105,7 @@ TEST_F(EngineEndTest, AMatchedPairEndsOnBothSidesAtTheSendersDeadline) {
   two_.Advance(Seconds(60));
   EXPECT_THAT(two_.StatusOf(kA, from),
               Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
-  EXPECT_THAT(two_.StatusOf(kA, from), Says("data was not defined within 1m"));
+  EXPECT_THAT(two_.StatusOf(kA, from), Says("data was not defined within 60 s"));
   EXPECT_THAT(two_.StatusOf(kB, to), Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
   EXPECT_THAT(two_.StatusOf(kB, to), Says("node-a (device 0)"));
   EXPECT_THAT(two_.daemons[kA].unwatch, SizeIs(1));

@@ -116,7 +116,7 @@ TEST_F(EngineMembersTest, WhatIsPostedLaterEndsAtOnceUntilSomebodyJoinsAgain) {
   Die(kA, kTrainer);
   const TransferId receive = two_.Receive("late");
   two_.Run();
-  ExpectGone(kB, receive, "is gone since 1s; post again when it is back");
+  ExpectGone(kB, receive, "is gone since 1 s; post again when it is back");
   Join(kA, kSecond);
   const TransferId again = two_.Receive("late");
   const TransferId sent = two_.Send("late");

@@ -59,11 +59,11 @@ TEST_F(EngineNearTest, BothEndsLearnTheOtherKey) {
   ToDeadline();
   EXPECT_EQ(TextOf(kA, send),
             "the send of key 'step-42' from device 0 to device 2: the receive of key 'step-42' at "
-            "node-b (device 2) was not posted within 1m; node-b has device 2; a receive of key "
+            "node-b (device 2) was not posted within 60 s; node-b has device 2; a receive of key "
             "'step-41' waited at node-b until now; see `ferryctl flight diff`");
   EXPECT_EQ(TextOf(kB, receive),
             "the receive of key 'step-41' from device 0 to device 2: the send of key 'step-41' at "
-            "node-a (device 0) was not posted within 1m; node-a has device 0; a send of key "
+            "node-a (device 0) was not posted within 60 s; node-a has device 0; a send of key "
             "'step-42' waits at node-a; see `ferryctl flight diff`");
   two_.ExpectNothingLeft();
 }
@@ -77,7 +77,7 @@ TEST_F(EngineNearTest, WhoEndsLaterIsToldOfWhoEndedBefore) {
   two_.Advance(Seconds(55));
   EXPECT_EQ(two_.daemons[kA].ended.size(), 1u);
   two_.Advance(Seconds(5));
-  EXPECT_THAT(TextOf(kB, receive), Has("a send of key 'step-42' waited at node-a until 5s ago"));
+  EXPECT_THAT(TextOf(kB, receive), Has("a send of key 'step-42' waited at node-a until 5 s ago"));
 }
 
 TEST_F(EngineNearTest, AHalfThatCameAfterTheOtherHadEndedIsTold) {
@@ -88,7 +88,7 @@ TEST_F(EngineNearTest, AHalfThatCameAfterTheOtherHadEndedIsTold) {
   two_.Advance(Seconds(2));
   const TransferId receive = Receive("k");
   two_.Run();  // at once
-  EXPECT_THAT(TextOf(kB, receive), Has("that send ended 2s before this receive was posted"));
+  EXPECT_THAT(TextOf(kB, receive), Has("that send ended 2 s before this receive was posted"));
 }
 
 TEST_F(EngineNearTest, AnotherSourceIsTold) {
@@ -153,7 +153,7 @@ TEST_F(EngineNearTest, WithinOneNodeAllIsKnownAtOnce) {
   ToDeadline();
   EXPECT_EQ(TextOf(kA, send),
             "the send of key 'k' from device 0 to device 1: the receive of key 'k' at node-a "
-            "(device 1) was not posted within 1m; nothing like it waits there");
+            "(device 1) was not posted within 60 s; nothing like it waits there");
   const TransferId again = Send("k", 0, 1);
   const TransferId receive = Receive("k2", 0, 1);
   ToDeadline();
@@ -231,7 +231,7 @@ TEST_F(EngineNearTest, AnOlderPeerIsNotAsked) {
   two_.now += Seconds(60);
   two_.b().OnTime(two_.now);
   two_.Take(kB);
-  EXPECT_THAT(TextOf(kB, receive), Has("was not posted within 1m; node-a has device 0; see"));
+  EXPECT_THAT(TextOf(kB, receive), Has("was not posted within 60 s; node-a has device 0; see"));
   EXPECT_THAT(two_.daemons[kB].to_other, IsEmpty());
 }
 
@@ -244,7 +244,7 @@ TEST_F(EngineNearTest, AnOlderPeersDoneSaysNothingOfWhatWaits) {
   Withdraw withdraw = LastMessage<Withdraw>(two_, kA);
   two_.a().OnMessage(two_.now, PeerId(kB), Done{send, withdraw.status, Route::kUnspecified});
   two_.Take(kA);
-  EXPECT_THAT(TextOf(kA, send), Has("was not posted within 1m; node-b has device 2; see"));
+  EXPECT_THAT(TextOf(kA, send), Has("was not posted within 60 s; node-b has device 2; see"));
 }
 
 TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
@@ -273,7 +273,7 @@ TEST_F(EngineNearTest, ALinkThatIsLostMeanwhileIsNotTheReason) {
   two_.now += Seconds(60);
   two_.b().OnTime(two_.now);
   two_.LinkLost();
-  EXPECT_THAT(TextOf(kB, receive), Has("was not posted within 1m"));
+  EXPECT_THAT(TextOf(kB, receive), Has("was not posted within 60 s"));
   two_.ExpectNothingLeft();
 }
 
@@ -332,9 +332,10 @@ TEST_F(EngineNearTest, AQuarterOfTheDeadlineIsALongWaitOnce) {
   two_.now += Milliseconds(1);
   two_.b().OnTime(two_.now);
   EXPECT_THAT(LongWaits(kB), ElementsAre(receive));
-  EXPECT_EQ(two_.b().WaitText(two_.now, receive),
-            "the receive of key 'k' from device 0 to device 2 has waited 15s of 1m for the send at "
-            "node-a; a send of key 'k2' waits at node-a");
+  EXPECT_EQ(
+      two_.b().WaitText(two_.now, receive),
+      "the receive of key 'k' from device 0 to device 2 has waited 15 s of 60 s for the send at "
+      "node-a; a send of key 'k2' waits at node-a");
   two_.now += Seconds(20);
   two_.b().OnTime(two_.now);
   EXPECT_THAT(LongWaits(kB), IsEmpty());
@@ -347,7 +348,7 @@ TEST_F(EngineNearTest, WithoutADeadlineAMinuteIs) {
   EXPECT_THAT(LongWaits(kB), IsEmpty());
   two_.b().OnTime(two_.now += Seconds(1));
   EXPECT_THAT(LongWaits(kB), ElementsAre(receive));
-  EXPECT_THAT(two_.b().WaitText(two_.now, receive), Has("has waited 1m for the send at node-a"));
+  EXPECT_THAT(two_.b().WaitText(two_.now, receive), Has("has waited 60 s for the send at node-a"));
 }
 
 TEST_F(EngineNearTest, AShortWaitIsNone) {

@@ -189,7 +189,7 @@ class EngineSmLoadTest : public EnginePriorTest {
 TEST_F(EngineSmLoadTest, SmallTransfersLeaveBusySmsAndReturn) {
   EXPECT_EQ(Small(absl::Microseconds(1900)), Route::kNccl);  // so it is found out
   EXPECT_TRUE(Explain(Route::kNccl, 8).sms_busy);
-  EXPECT_THAT(Explain(Route::kNccl, 8).reason, HasSubstr("the SMs are busy, which costs 2ms"));
+  EXPECT_THAT(Explain(Route::kNccl, 8).reason, HasSubstr("the SMs are busy, which costs 2 ms"));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Small(), Route::kUcx);
   EXPECT_EQ(Move(absl::Milliseconds(1)), Route::kNccl);  // a large one hardly notices
   two_.Advance(absl::Milliseconds(10));

@@ -37,7 +37,7 @@ TEST_F(EngineTombstoneTest, WhoComesWhenItsPartnerHasEndedIsToldAtOnceHow) {
       two_.Run();
       ASSERT_TRUE(two_.IsOver(there, late));
       EXPECT_THAT(two_.StatusOf(there, late), Fails(why().code(), ReasonOf(why())));
-      EXPECT_THAT(two_.StatusOf(there, late), Says("ended 3s before this"));
+      EXPECT_THAT(two_.StatusOf(there, late), Says("ended 3 s before this"));
       EXPECT_THAT(two_.StatusOf(there, late),
                   Says(first == Side::kSend ? "node-a (device 0)" : "node-b (device 2)"));
       two_.ExpectNothingLeft();

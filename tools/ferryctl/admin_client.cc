@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/grpc_target.h"
 #include "base/limit_text.h"
 #include "base/status.h"
@@ -46,7 +47,7 @@ absl::Status NobodyListens(const std::string& socket) {
 
 absl::Status NoAnswer(const std::string& socket, absl::Duration timeout) {
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
-               absl::StrCat("asking ", socket, ": no answer in ", absl::FormatDuration(timeout),
+               absl::StrCat("asking ", socket, ": no answer in ", DurationText(timeout),
                             " (stopped, or busy?); --timeout says how long to wait"));
 }
 

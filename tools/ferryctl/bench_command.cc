@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/bench_pair.h"
@@ -157,12 +158,7 @@ class BenchCommand : public Command {
     ASSIGN_OR_RETURN(absl::Duration made, pair.MakeArenas(arena));
     ASSIGN_OR_RETURN(absl::Duration first, once());
     result.cold = made + first;
-    for (uint64_t i = 0; i < c.iterations; ++i) {
-      if (i + 1 == c.iterations) RETURN_IF_ERROR(pair.Renew());
-      ASSIGN_OR_RETURN(absl::Duration elapsed, once());
-      result.warm.push_back(elapsed);
-    }
-    RETURN_IF_ERROR(pair.Compare());
+    ASSIGN_OR_RETURN(result.warm, pair.Repeat(c.iterations, once));
     result.route = pair.Route();
     return result;
   }
@@ -178,10 +174,7 @@ class BenchCommand : public Command {
       RETURN_IF_ERROR(pair.PreparePing(c.size));
       result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
       ASSIGN_OR_RETURN(result.warm, pair.Ping(c.iterations - 1));
-      RETURN_IF_ERROR(pair.Renew());
-      ASSIGN_OR_RETURN(const std::vector<absl::Duration> last, pair.Ping(1));
-      result.warm.insert(result.warm.end(), last.begin(), last.end());
-      RETURN_IF_ERROR(pair.Compare());
+      ASSIGN_OR_RETURN(result.warm.emplace_back(), pair.Check([&] { return pair.PingOnce(); }));
       result.route = pair.Route();
       return result;
     }
@@ -190,14 +183,13 @@ class BenchCommand : public Command {
     result.cold = made + absl::Nanoseconds(MonotonicNanoseconds() - start);
     const bool rate = case_ == "rate";
     const uint64_t firings = (c.count + batch - 1) / batch;
-    for (uint64_t i = 0; i < c.iterations; ++i) {
-      if (i + 1 == c.iterations) RETURN_IF_ERROR(pair.Renew());
-      ASSIGN_OR_RETURN(absl::Duration elapsed, rate ? pair.FireMany(firings) : pair.Fire());
+    ASSIGN_OR_RETURN(result.warm, pair.Repeat(c.iterations, [&] {
+      return rate ? pair.FireMany(firings) : pair.Fire();
+    }));
+    for (absl::Duration& elapsed : result.warm) {
       // Of what was asked for, though the last firing may have moved more.
       if (rate) elapsed *= static_cast<double>(c.count) / static_cast<double>(firings * batch);
-      result.warm.push_back(elapsed);
     }
-    RETURN_IF_ERROR(pair.Compare());
     result.route = pair.Route();
     return result;
   }
@@ -237,8 +229,8 @@ class BenchCommand : public Command {
                  {"GB/s", kRight},
                  {"TRANSFERS/s", kRight}});
     table.AddRow({c.name, result.route, HumanSize(c.size), HumanCount(c.count),
-                  HumanDuration(result.cold), HumanDuration(p50), HumanDuration(p90),
-                  HumanDuration(p99), absl::StrFormat("%.2f", GigabytesPerSecond(bytes, p50)),
+                  DurationText(result.cold), DurationText(p50), DurationText(p90),
+                  DurationText(p99), absl::StrFormat("%.2f", GigabytesPerSecond(bytes, p50)),
                   HumanCount(static_cast<uint64_t>(per_second))});
     std::printf("%s", table.ToString().c_str());
   }

@@ -63,8 +63,7 @@ absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
   prepared_.clear();  // they use it
   for (PreparedPtr& ping : ping_) ping.reset();
   arena_.reset();
-  moved_slots_.clear();
-  moved_blocks_ = moved_ping_ = 0;
+  ForgetMoved();
   ASSIGN_OR_RETURN(
       arena_, CreateArena(session_.get(), target_.device, std::max<uint64_t>(bytes, 1), flags));
   return absl::OkStatus();
@@ -74,9 +73,26 @@ uint64_t BenchEnd::Slots(uint64_t bytes) const {
   return bytes == 0 ? 1 : ferry_arena_bytes(arena_.get()) / bytes;
 }
 
-void BenchEnd::Moved(uint64_t bytes, uint64_t end) {
+void BenchEnd::MovedSlots(uint64_t bytes, uint64_t end) {
   uint64_t& slots = moved_slots_[bytes];
   slots = std::max(slots, std::min(end, Slots(bytes)));
+  moved_ = true;
+}
+
+void BenchEnd::MovedBlocks(uint64_t bytes) {
+  moved_blocks_ = std::max(moved_blocks_, bytes);
+  moved_ = true;
+}
+
+void BenchEnd::MovedPing() {
+  moved_ping_ = ping_bytes_;
+  moved_ = true;
+}
+
+void BenchEnd::ForgetMoved() {
+  moved_slots_.clear();
+  moved_blocks_ = moved_ping_ = 0;
+  moved_ = false;
 }
 
 void BenchEnd::FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
@@ -100,7 +116,7 @@ absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_
 }
 
 absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
-  Moved(bytes, count);
+  MovedSlots(bytes, count);
   for (uint64_t at = 0; at < count; at += kMostPerCall) {
     const uint64_t now = std::min(kMostPerCall, count - at);
     ASSIGN_OR_RETURN(BatchPtr batch, PostOne(key + at, now, bytes, at, kTimeline));
@@ -110,7 +126,7 @@ absl::Status BenchEnd::PostMany(uint64_t key, uint64_t count, uint64_t bytes) {
 }
 
 absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
-  moved_blocks_ = std::max(moved_blocks_, count * bytes);
+  MovedBlocks(count * bytes);
   const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   target_.over_timeline = kTimeline;
@@ -123,7 +139,9 @@ absl::Status BenchEnd::PostBlocks(uint64_t key, uint64_t count, uint64_t bytes) 
 
 absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_.clear();
-  Moved(bytes, count);
+  prepared_bytes_ = bytes;
+  prepared_count_ = count;
+  prepared_blocks_ = false;
   for (uint64_t at = 0; at < count; at += kMostPrepared) {
     FillPieces(key + at, std::min(kMostPrepared, count - at), bytes, at);
     ASSIGN_OR_RETURN(PreparedPtr prepared,
@@ -136,7 +154,9 @@ absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
 
 absl::Status BenchEnd::PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_.clear();
-  moved_blocks_ = std::max(moved_blocks_, count * bytes);
+  prepared_bytes_ = bytes;
+  prepared_count_ = count;
+  prepared_blocks_ = true;
   const std::vector<uint64_t> indices = Shuffled(key, count);
   const ferry_block_table table{arena_.get(), 0, bytes, indices.data(), indices.size()};
   ASSIGN_OR_RETURN(PreparedPtr prepared,
@@ -147,6 +167,11 @@ absl::Status BenchEnd::PrepareBlocks(uint64_t key, uint64_t count, uint64_t byte
 }
 
 absl::Status BenchEnd::Fire() {
+  if (prepared_blocks_) {
+    MovedBlocks(prepared_count_ * prepared_bytes_);
+  } else {
+    MovedSlots(prepared_bytes_, prepared_count_);
+  }
   for (const PreparedPtr& prepared : prepared_) {
     RETURN_IF_ERROR(FromFerry(ferry_prepared_fire(prepared.get(), nullptr)));
   }
@@ -162,7 +187,7 @@ absl::StatusOr<int64_t> BenchEnd::FireMany(uint64_t times) {
 }
 
 absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
-  moved_ping_ = bytes;
+  ping_bytes_ = bytes;
   // The key of a transfer is of its direction: the ends name them crosswise.
   const bool first = target_.end == End::kSend;
   for (const End end : {End::kSend, End::kReceive}) {
@@ -184,6 +209,7 @@ absl::Status BenchEnd::Wait(ferry_prepared* prepared, uint64_t firing) const {
 absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
   std::vector<absl::Duration> took;
   took.reserve(times);
+  MovedPing();
   ferry_prepared* const send = ping_[0].get();
   ferry_prepared* const receive = ping_[1].get();
   for (uint64_t i = 0; i < times; ++i) {
@@ -199,6 +225,7 @@ absl::StatusOr<std::vector<absl::Duration>> BenchEnd::Ping(uint64_t times) {
 }
 
 absl::Status BenchEnd::Pong(uint64_t times) {
+  MovedPing();
   ferry_prepared* const send = ping_[0].get();
   ferry_prepared* const receive = ping_[1].get();
   for (uint64_t i = 0; i < times; ++i) {
@@ -223,7 +250,7 @@ absl::StatusOr<int64_t> BenchEnd::Await() {
 
 absl::StatusOr<int64_t> BenchEnd::Stream(uint64_t key, uint64_t count, uint64_t bytes,
                                          uint64_t batch, uint64_t window) {
-  Moved(bytes, count);
+  MovedSlots(bytes, count);
   std::deque<BatchPtr> open;
   for (uint64_t at = 0; at < count; at += batch) {
     // A batch's slots are free again only when the batch that used them is over.
@@ -261,11 +288,13 @@ absl::Status BenchEnd::Unpark() {
 
 absl::Status BenchEnd::Fill(uint64_t number) {
   const uint64_t bytes = ferry_arena_bytes(arena_.get());
-  const uint64_t flipped = number % 2 == 0 ? 0 : UINT64_MAX;
+  // The same for both of two numbers but for the last step.
+  const uint64_t salt = number / 2 * 0xd6e8feb86659fd93u ^ (number % 2 == 0 ? 0 : UINT64_MAX);
+  ForgetMoved();
   std::vector<uint64_t> words(kPortion / 8);
   for (uint64_t at = 0; at < bytes; at += kPortion) {
     for (uint64_t i = 0; i < words.size(); ++i) {
-      words[i] = (at / 8 + i + 1) * 0x9e3779b97f4a7c15u ^ flipped;
+      words[i] = (at / 8 + i + 1) * 0x9e3779b97f4a7c15u ^ salt;
     }
     RETURN_IF_ERROR(FromFerry(
         ferry_arena_write(arena_.get(), at, words.data(), std::min(kPortion, bytes - at))));

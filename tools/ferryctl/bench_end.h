@@ -61,10 +61,14 @@ class BenchEnd {
   absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status Unpark();
   // All of the arena, on whatever device: contents that differ from page to page, so that a
-  // comparison means something. Each bit of an odd `number` is the other one of that with an even.
+  // comparison means something, and from one half of `number` to another. Each bit of an odd number
+  // is the other one of that with the even number before. What has moved counts no more.
   absl::Status Fill(uint64_t number);
-  // What all bytes of the arena that were posted, prepared or streamed, and not parked, add up to,
-  // each once: the same at both ends if all has arrived.
+  // Whether anything was posted, streamed or fired, and not parked, since the arena was made or
+  // filled.
+  bool moved() const { return moved_; }
+  // What all bytes of the arena that were add up to, each once: the same at both ends if all has
+  // arrived.
   absl::StatusOr<uint64_t> SumOfMoved() const;
 
  private:
@@ -76,8 +80,11 @@ class BenchEnd {
   uint64_t OffsetOf(uint64_t slot, uint64_t slots, uint64_t stride, uint64_t bytes) const {
     return slot % slots * stride % slots * bytes;
   }
-  // The slots up to `end` were used, by pieces of `bytes`.
-  void Moved(uint64_t bytes, uint64_t end);
+  // The slots up to `end` were used, by pieces of `bytes`; so many bytes by blocks; by a ping.
+  void MovedSlots(uint64_t bytes, uint64_t end);
+  void MovedBlocks(uint64_t bytes);
+  void MovedPing();
+  void ForgetMoved();
   absl::Status AddSum(uint64_t offset, uint64_t bytes, uint64_t& sum) const;
   absl::Status Wait(const BatchPtr& batch) const { return tools::Wait(batch, patience_); }
   absl::Status Wait(ferry_prepared* prepared, uint64_t firing) const;
@@ -89,12 +96,17 @@ class BenchEnd {
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
+  uint64_t prepared_bytes_ = 0;  // of a piece or block of it
+  uint64_t prepared_count_ = 0;
+  bool prepared_blocks_ = false;
   PreparedPtr ping_[2];                       // the send and the receive
+  uint64_t ping_bytes_ = 0;                   // each way
   uint64_t last_ = 0;                         // transfer
   std::vector<Piece> pieces_;                 // kept for its capacity
   std::map<uint64_t, uint64_t> moved_slots_;  // how many, by the size of pieces
   uint64_t moved_blocks_ = 0;                 // bytes, from the arena's begin
   uint64_t moved_ping_ = 0;                   // bytes each way
+  bool moved_ = false;                        // any of these, or what has no bytes
 };
 
 }  // namespace ferry::tools

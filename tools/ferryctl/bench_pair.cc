@@ -106,8 +106,8 @@ absl::StatusOr<BenchAnswer> BenchPair::Ask(const BenchOrder& order) {
 
 absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   RETURN_IF_ERROR(sender_.MakeArena(bytes, 0));
-  RETURN_IF_ERROR(sender_.Fill(++filled_));
-  pings_ = false;
+  contents_ += 2;  // what fresh memory still has is this pair's own, of some time before
+  RETURN_IF_ERROR(sender_.Fill(contents_));
   BenchOrder order;
   order.kind = BenchOrderKind::kArena;
   order.bytes = bytes;
@@ -116,12 +116,39 @@ absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
 }
 
 absl::Status BenchPair::Renew() {
-  RETURN_IF_ERROR(sender_.Fill(++filled_));
-  if (!pings_) return absl::OkStatus();
+  contents_ ^= 1;
+  RETURN_IF_ERROR(sender_.Fill(contents_));
   BenchOrder order;
   order.kind = BenchOrderKind::kFill;
-  order.key = filled_ + 1;  // the other bits: what comes is not there already
+  order.key = contents_ ^ 1;  // what comes is not there already; of a ping the same the other way
   return Ask(order).status();
+}
+
+absl::StatusOr<absl::Duration> BenchPair::CheckAll(absl::Span<BenchPair* const> pairs, Once once) {
+  for (BenchPair* pair : pairs) RETURN_IF_ERROR(pair->Renew());
+  ASSIGN_OR_RETURN(const absl::Duration took, once());
+  for (BenchPair* pair : pairs) RETURN_IF_ERROR(pair->Compare());
+  return took;
+}
+
+absl::StatusOr<absl::Duration> BenchPair::Check(Once once) {
+  BenchPair* const self = this;
+  return CheckAll(absl::MakeConstSpan(&self, 1), once);
+}
+
+absl::StatusOr<absl::Duration> BenchPair::CheckFirst(Once once) {
+  FERRY_CHECK(!sender_.moved());
+  ASSIGN_OR_RETURN(const absl::Duration took, once());
+  RETURN_IF_ERROR(Compare());
+  return took;
+}
+
+absl::StatusOr<std::vector<absl::Duration>> BenchPair::Repeat(uint64_t times, Once once) {
+  std::vector<absl::Duration> all;
+  for (uint64_t i = 0; i < times; ++i) {
+    ASSIGN_OR_RETURN(all.emplace_back(), i + 1 == times ? Check(once) : once());
+  }
+  return all;
 }
 
 template <typename Act>
@@ -190,7 +217,6 @@ absl::StatusOr<absl::Duration> BenchPair::Fire() {
 
 absl::Status BenchPair::PreparePing(uint64_t bytes) {
   BenchOrder order;
-  pings_ = true;
   order.kind = BenchOrderKind::kPreparePing;
   order.key = next_key_;
   order.bytes = bytes;
@@ -209,6 +235,11 @@ absl::StatusOr<std::vector<absl::Duration>> BenchPair::Ping(uint64_t times) {
   RETURN_IF_ERROR(Answer().status());
   for (absl::Duration& one : took) one /= 2;
   return took;
+}
+
+absl::StatusOr<absl::Duration> BenchPair::PingOnce() {
+  ASSIGN_OR_RETURN(const std::vector<absl::Duration> took, Ping(1));
+  return took[0];
 }
 
 absl::StatusOr<absl::Duration> BenchPair::FireMany(uint64_t times) {
@@ -269,6 +300,10 @@ absl::StatusOr<absl::Duration> BenchPair::KillReceiver() {
 absl::Status BenchPair::Compare() {
   BenchOrder order;
   order.kind = BenchOrderKind::kSum;
+  if (!sender_.moved()) {
+    return Error(absl::StatusCode::kDataLoss, Reason::kInternal,
+                 "nothing was moved that could be compared");
+  }
   ASSIGN_OR_RETURN(BenchAnswer answer, Ask(order));
   ASSIGN_OR_RETURN(const uint64_t sum, sender_.SumOfMoved());
   if (answer.value == sum) return absl::OkStatus();

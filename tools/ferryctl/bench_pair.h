@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/fd.h"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/bench_receiver.h"
@@ -32,6 +34,9 @@ struct BenchPairOptions {
 
 class BenchPair {
  public:
+  // One of the movements below, which says how long it took.
+  using Once = absl::FunctionRef<absl::StatusOr<absl::Duration>()>;
+
   static absl::StatusOr<BenchPair> Open(const BenchPairOptions& options);
 
   // Of the sender's session.
@@ -54,6 +59,7 @@ class BenchPair {
   // client, both asleep while they wait.
   absl::Status PreparePing(uint64_t bytes);
   absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
+  absl::StatusOr<absl::Duration> PingOnce();
   // Fires what Prepare has prepared: from the sender's firing, the receiver's being done before, to
   // the moment the receiver's wait has returned.
   absl::StatusOr<absl::Duration> Fire();
@@ -68,15 +74,33 @@ class BenchPair {
   // Kills the receiver's process under a firing of what Prepare has prepared: until that has ended
   // with an error here. Of the pair nothing can be used any more.
   absl::StatusOr<absl::Duration> KillReceiver();
-  // Other bytes where the next transfers are sent from, each bit of them: so that a comparison
-  // tells what moves from here on from what has moved before. Not while time is measured.
+
+  // `once`, with other bytes than any before at either end, each bit of them, and looks whether it
+  // has moved them. DATA_LOSS if not, or if it moves nothing: a transfer that leaves what was there
+  // before is seen. There is no other way to compare. Nothing of the looking is in its time, but
+  // its bytes are cold in the caches.
+  absl::StatusOr<absl::Duration> Check(Once once);
+  // The same of what moves by several pairs at a time.
+  static absl::StatusOr<absl::Duration> CheckAll(absl::Span<BenchPair* const> pairs, Once once);
+  // The same of the first that moves in fresh arenas, which nothing has touched at the receiver.
+  absl::StatusOr<absl::Duration> CheckFirst(Once once);
+  // `once` so many `times`, the last time checked.
+  absl::StatusOr<std::vector<absl::Duration>> Repeat(uint64_t times, Once once);
+
+ protected:  // for tests of these
+  // Other bytes at the sender, at the receiver neither these nor those.
   absl::Status Renew();
-  // DATA_LOSS unless all bytes that were moved since MakeArenas are the same at both ends.
+  // DATA_LOSS unless something was moved since MakeArenas or Renew, and is the same at both ends.
   absl::Status Compare();
+  BenchEnd& sender() { return sender_; }
 
  private:
   BenchPair(BenchEnd sender, ChildProcess receiver, UniqueFd socket)
-      : sender_(std::move(sender)), receiver_(std::move(receiver)), socket_(std::move(socket)) {}
+      : sender_(std::move(sender)),
+        receiver_(std::move(receiver)),
+        socket_(std::move(socket)),
+        // Memory that another pair had before has what that one's arenas had.
+        contents_(static_cast<uint64_t>(MonotonicNanoseconds())) {}
   absl::Status Order(const BenchOrder& order);
   absl::StatusOr<BenchAnswer> Answer();
   absl::StatusOr<BenchAnswer> Ask(const BenchOrder& order);
@@ -95,8 +119,7 @@ class BenchPair {
   ChildProcess receiver_;
   UniqueFd socket_;
   uint64_t next_key_ = 1;
-  uint64_t filled_ = 0;  // how often
-  bool pings_ = false;   // the receiver sends too
+  uint64_t contents_;  // the number of those at the sender
 };
 
 }  // namespace ferry::tools

@@ -11,7 +11,7 @@ namespace ferry::tools {
 enum class BenchOrderKind : uint32_t {
   kOpen,           // the session
   kArena,          // drop the arena, make another of `bytes` (flags: FERRY_ARENA_*)
-  kFill,           // the arena, with the contents of number `key`
+  kFill,           // the arena, with the contents of number `key`; what has moved counts no more
   kPost,           // `count` receives of `bytes` at successive offsets, keys `key`, `key` + 1, ...
   kBlocks,         // one receive of `count` blocks of `bytes` by block table
   kPrepare,        // the same `count` receives, prepared
@@ -25,7 +25,7 @@ enum class BenchOrderKind : uint32_t {
             // end
   kPark,    // `count` receives that nobody will answer
   kUnpark,  // cancel them
-  kSum,     // checksum of all bytes that were moved since the arena was made
+  kSum,     // checksum of all bytes that were moved since the arena was made or filled
 };
 
 struct BenchOrder {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
@@ -38,9 +39,9 @@ std::string CommsText(const admin::ListCommsResponse& response) {
     table.AddRow({absl::StrCat(comm.low_device_id(), "-", comm.high_device_id()),
                   absl::StrCat(comm.device_id()), absl::StrCat(comm.attempt()), comm.state(),
                   HumanSize(comm.bytes()), HumanCount(comm.groups()), HumanSize(comm.moved_bytes()),
-                  HumanCount(comm.running()), HumanDuration(DurationOf(comm.age())),
-                  HumanDuration(DurationOf(comm.idle())),
-                  HumanDuration(DurationOf(comm.open_took())), comm.error()});
+                  HumanCount(comm.running()), DurationText(DurationOf(comm.age())),
+                  DurationText(DurationOf(comm.idle())), DurationText(DurationOf(comm.open_took())),
+                  comm.error()});
   }
   return table.ToString();
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/format.h"
@@ -38,7 +39,7 @@ class DrainCommand : public Command {
     PrintAnswer(globals, response,
                 cut == 0 ? "drained"
                          : absl::StrCat("drained, but ", cut, cut == 1 ? " transfer" : " transfers",
-                                        " did not end within ", absl::FormatDuration(patience),
+                                        " did not end within ", DurationText(patience),
                                         " and had to be cut off"));
     return cut == 0 ? kExitOk : kExitCutOff;
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -134,7 +135,7 @@ std::string DescribeFailure(const absl::Status& status, bool json) {
     absl::StrAppend(&text, "\n  ", violations[i].field, ": ", violations[i].text);
   }
   if (retry_after > absl::ZeroDuration()) {
-    absl::StrAppend(&text, "\n  try again in ", absl::FormatDuration(retry_after));
+    absl::StrAppend(&text, "\n  try again in ", DurationText(retry_after));
   }
   return PrintableLines(text);
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/duration.h"
 #include "base/nearest.h"
 #include "tools/ferryctl/format.h"
 
@@ -42,7 +43,7 @@ std::string KeyText(const Row& row) {
 }
 
 std::string StandsText(const TransferRow& row) {
-  return absl::StrCat(row.state(), ", posted ", HumanDuration(AgeOf(row)),
+  return absl::StrCat(row.state(), ", posted ", DurationText(AgeOf(row)),
                       " before the dump by session ", row.session_id(), " (transfer ",
                       row.transfer_id(), "); waits for ", row.waits_for());
 }
@@ -179,12 +180,12 @@ FlightDiff::Lack Explain(const TransferRow& row, const Node& here, const Node& t
     lack.hints.push_back(
         absl::StrCat("the last ", side, " of this key at ", there.name(), " (session ",
                      end->session_id(), ", transfer ", end->transfer_id(), ") ended ",
-                     HumanDuration(there.taken() - TimeOf(end->time())), " before the dump with ",
+                     DurationText(there.taken() - TimeOf(end->time())), " before the dump with ",
                      absl::StatusCodeToString(static_cast<absl::StatusCode>(end->c())),
                      end->text().empty() ? "" : absl::StrCat(" ", end->text())));
   } else if (posted < there.RecordsSince()) {
     lack.hints.push_back(absl::StrCat("the recorder of ", there.name(), " goes back ",
-                                      HumanDuration(there.taken() - there.RecordsSince()),
+                                      DurationText(there.taken() - there.RecordsSince()),
                                       " only: what ended before is not known"));
   }
   for (std::string& near : NearMisses(row, there)) lack.hints.push_back(std::move(near));
@@ -232,7 +233,7 @@ FlightDiff CompareFlights(const Flight& a, const Flight& b) {
   if (absl::AbsDuration(apart) > absl::Seconds(1)) {
     diff.remarks.push_back(absl::StrCat("by the nodes' clocks the dump of ",
                                         (apart < absl::ZeroDuration() ? second : first).name(),
-                                        " is ", HumanDuration(absl::AbsDuration(apart)), " older"));
+                                        " is ", DurationText(absl::AbsDuration(apart)), " older"));
   }
   for (const auto& [here, there] : {std::make_pair(&first, &second), {&second, &first}}) {
     const Peer* peer = here->FindPeer(there->name());

@@ -77,21 +77,6 @@ std::string HumanSize(uint64_t bytes) {
   return absl::StrFormat("%.2f %s", value, kNames[unit]);
 }
 
-std::string HumanDuration(absl::Duration value) {
-  if (value == absl::InfiniteDuration()) return "for ever";
-  const double seconds = absl::ToDoubleSeconds(value);
-  if (seconds < 1e-6) return absl::StrFormat("%.0f ns", seconds * 1e9);
-  if (seconds < 1e-3) return absl::StrFormat("%.1f us", seconds * 1e6);
-  if (seconds < 1) return absl::StrFormat("%.2f ms", seconds * 1e3);
-  if (seconds < 120) return absl::StrFormat("%.3g s", seconds);
-  const int64_t minutes = static_cast<int64_t>(seconds) / 60;
-  if (minutes < 120)
-    return absl::StrCat(minutes, " min ", static_cast<int64_t>(seconds) % 60, " s");
-  const int64_t hours = minutes / 60;
-  if (hours < 48) return absl::StrCat(hours, " h ", minutes % 60, " min");
-  return absl::StrCat(hours / 24, " d ", hours % 24, " h");
-}
-
 std::string HumanCount(uint64_t count) {
   const std::string digits = absl::StrCat(count);
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How numbers are read and shown to people: "256 MiB", "1.5s", and tables; sizes are read by
-// base/size. Pure; any thread.
+// How numbers are read and shown to people: "256 MiB", "10s", and tables; sizes are read by
+// base/size, durations are shown by base/duration. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,8 @@ absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text);
 absl::StatusOr<int> ParseRoute(const std::string& text);
 std::string RouteText(int route);
 
-std::string HumanSize(uint64_t bytes);            // "64 KiB", "1.00 GiB"
-std::string HumanDuration(absl::Duration value);  // "1.234 s", "45.1 us", "3 d 4 h"
-std::string HumanCount(uint64_t count);           // "1,234,567"
+std::string HumanSize(uint64_t bytes);   // "64 KiB", "1.00 GiB"
+std::string HumanCount(uint64_t count);  // "1,234,567"
 double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed);
 
 // Columns as wide as their widest cell. Numbers are right-aligned by asking for it. Cells are shown

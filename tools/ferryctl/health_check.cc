@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tools/ferryctl/admin_client.h"
@@ -33,7 +34,7 @@ constexpr absl::Duration kLastTry = absl::Milliseconds(100);
 
 absl::Status NoHealth(const std::string& socket, absl::Duration patience) {
   return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
-               absl::StrCat("health of ", socket, ": no answer within ", HumanDuration(patience)));
+               absl::StrCat("health of ", socket, ": no answer within ", DurationText(patience)));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/ends.h"
@@ -34,13 +35,13 @@ absl::Duration FromProto(const google::protobuf::Duration& value) {
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
 }
 
-// "up", or "up, drains for 1m58s at most".
+// "up", or "up, drains for 118 s at most".
 std::string StateText(const admin::Peer& peer) {
   if (!peer.draining()) return peer.state();
   if (!peer.has_drains_for()) return absl::StrCat(peer.state(), ", drains");
-  return absl::StrCat(
-      peer.state(), ", drains for ",
-      absl::FormatDuration(absl::Ceil(FromProto(peer.drains_for()), absl::Seconds(1))), " at most");
+  return absl::StrCat(peer.state(), ", drains for ",
+                      DurationText(absl::Ceil(FromProto(peer.drains_for()), absl::Seconds(1))),
+                      " at most");
 }
 
 // A command that is one unary call: subclasses say how to ask and how to show the answer to people.
@@ -76,7 +77,7 @@ class StatusCommand : public ShowCommand<admin::GetStatusRequest, admin::GetStat
     facts.AddRow({"version", s.version()});
     facts.AddRow({"pid", absl::StrCat(s.pid())});
     facts.AddRow({"incarnation", absl::StrCat(absl::Hex(s.incarnation(), absl::kZeroPad16))});
-    facts.AddRow({"uptime", HumanDuration(FromProto(s.uptime()))});
+    facts.AddRow({"uptime", DurationText(FromProto(s.uptime()))});
     facts.AddRow({"state", s.draining() ? "draining" : "serving"});
     facts.AddRow({"sessions", HumanCount(s.sessions())});
     facts.AddRow({"transfers in flight", HumanCount(s.transfers_in_flight())});
@@ -245,7 +246,7 @@ class MembersCommand : public ShowCommand<admin::ListMembersRequest, admin::List
     for (const admin::MembersRow& row : response.rows()) {
       std::string state = row.lost() ? "the link to it was lost" : "";
       if (row.count() == 0) {
-        state = absl::StrCat("deserted ", HumanDuration(FromProto(row.left_ago())), " ago",
+        state = absl::StrCat("deserted ", DurationText(FromProto(row.left_ago())), " ago",
                              row.last().empty() ? "" : " by ", row.last());
       }
       table.AddRow({absl::StrCat(row.global_device_id()), row.node(), row.domain_fingerprint(),
@@ -291,11 +292,11 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                  {"STATE"},
                  {"MADE OF"}});
     for (const admin::Session& s : response.sessions()) {
-      table.AddRow(
-          {absl::StrCat(s.session_id()), s.name(), absl::StrCat(s.pid()), absl::StrCat(s.uid()),
-           HumanDuration(FromProto(s.age())), HumanCount(s.arenas()), HumanSize(s.bytes()),
-           HumanCount(s.transfers_in_flight()), HumanCount(s.transfers_ok()),
-           HumanCount(s.transfers_failed()), s.closing() ? "closing" : "open", MemoryText(s)});
+      table.AddRow({absl::StrCat(s.session_id()), s.name(), absl::StrCat(s.pid()),
+                    absl::StrCat(s.uid()), DurationText(FromProto(s.age())), HumanCount(s.arenas()),
+                    HumanSize(s.bytes()), HumanCount(s.transfers_in_flight()),
+                    HumanCount(s.transfers_ok()), HumanCount(s.transfers_failed()),
+                    s.closing() ? "closing" : "open", MemoryText(s)});
     }
     return table.ToString();
   }
@@ -362,7 +363,7 @@ class TransfersCommand
                     absl::StrCat(t.src_global_device_id()), absl::StrCat(t.dst_global_device_id()),
                     t.key(), t.domain_fingerprint(), HumanCount(t.bytes()), t.state(),
                     RouteName(t.route()), t.prepared() ? HumanCount(t.firings()) : "",
-                    HumanDuration(FromProto(t.age())), t.waits_for()});
+                    DurationText(FromProto(t.age())), t.waits_for()});
     }
     const uint64_t shown = static_cast<uint64_t>(response.transfers_size());
     std::string text = table.ToString();
@@ -413,8 +414,8 @@ class RouteCommand : public ShowCommand<admin::ExplainRouteRequest, admin::Expla
     for (const admin::RouteOption& option : response.options()) {
       table.AddRow({RouteName(option.route()), option.available() ? "yes" : "no",
                     option.route() == response.chosen() ? "<-" : "",
-                    option.has_estimate() ? HumanDuration(FromProto(option.estimate())) : "",
-                    option.has_latency() ? HumanDuration(FromProto(option.latency())) : "",
+                    option.has_estimate() ? DurationText(FromProto(option.estimate())) : "",
+                    option.has_latency() ? DurationText(FromProto(option.latency())) : "",
                     option.bytes_per_second() > 0
                         ? absl::StrFormat("%.2f", option.bytes_per_second() / 1e9)
                         : "",

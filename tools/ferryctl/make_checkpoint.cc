@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/file_io.h"
 #include "tools/ferryctl/format.h"
@@ -118,7 +119,7 @@ class MakeCheckpointCommand : public Command {
       std::printf("%s\n", result.dump().c_str());
     } else {
       std::printf("%s: %zu tensors, %s, %s\n", file_.c_str(), tensors.size(),
-                  HumanSize(bytes).c_str(), HumanDuration(elapsed).c_str());
+                  HumanSize(bytes).c_str(), DurationText(elapsed).c_str());
     }
     return kExitOk;
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/fd.h"
 
 namespace ferry::tools {
@@ -119,7 +120,7 @@ void AwaitAll(std::vector<Attempt>& attempts, absl::Duration patience) {
   }
   for (Attempt& attempt : attempts) {
     if (attempt.over) continue;
-    attempt.answer = {Kind::kSilent, absl::StrCat("no answer in ", absl::FormatDuration(patience))};
+    attempt.answer = {Kind::kSilent, absl::StrCat("no answer in ", DurationText(patience))};
   }
 }
 

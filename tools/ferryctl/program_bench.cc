@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "compute/host/cpu.h"
 #include "compute/host/host_program.h"
@@ -181,8 +182,8 @@ std::string ToText(const ProgramTimes& times, bool json) {
                {"LABEL"}});
   const ProgramTimes::Row& run = times.rows.back();
   for (const ProgramTimes::Row& row : times.rows) {
-    table.AddRow({row.step, row.kind, HumanDuration(absl::Seconds(row.median_s)),
-                  HumanDuration(absl::Seconds(row.least_s)),
+    table.AddRow({row.step, row.kind, DurationText(absl::Seconds(row.median_s)),
+                  DurationText(absl::Seconds(row.least_s)),
                   absl::StrFormat("%.0f %%", 100 * PerSecond(1, run.median_s) * row.median_s),
                   HumanCount(FlopsOf(row.cost)),
                   absl::StrFormat("%.2f", PerSecond(FlopsOf(row.cost), row.median_s) * 1e-9),

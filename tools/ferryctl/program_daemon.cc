@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/client.h"
@@ -232,7 +233,7 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
     jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
                  absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
                  HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
-                 HumanDuration(age), row.waits_for()});
+                 DurationText(age), row.waits_for()});
   }
   const auto count = [](uint64_t number, const char* what) {
     return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");

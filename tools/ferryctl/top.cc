@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/duration.h"
 #include "base/executor.h"
 #include "base/fd.h"
 #include "base/status.h"
@@ -169,7 +170,7 @@ class Top {
     std::vector<TopTable> tables = TopTables(samples);
     const std::string title = absl::StrCat(
         "ferryctl top  ", absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()),
-        "  every ", absl::FormatDuration(options_.interval));
+        "  every ", DurationText(options_.interval));
     if (terminal_ != nullptr) {
       terminal_->Draw(screen_.Frame(std::move(tables), title, terminal_->size()));
       return absl::OkStatus();

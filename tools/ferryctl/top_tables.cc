@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/duration.h"
 #include "tools/ferryctl/format.h"
 
 namespace ferry::tools {
@@ -26,7 +27,7 @@ TopCell Count(uint64_t count) { return {HumanCount(count), static_cast<double>(c
 TopCell Size(uint64_t bytes) { return {HumanSize(bytes), static_cast<double>(bytes)}; }
 TopCell Id(uint64_t id) { return {absl::StrCat(id), static_cast<double>(id)}; }
 TopCell Lasting(absl::Duration value) {
-  return {HumanDuration(value), absl::ToDoubleSeconds(value)};
+  return {DurationText(value), absl::ToDoubleSeconds(value)};
 }
 // Not known yet: as little as nothing.
 TopCell Unknown() { return {"-", -1}; }
@@ -137,14 +138,14 @@ class Maker {
 };
 
 std::string StateText(const DaemonSample& daemon) {
-  const std::string unheard = HumanDuration(daemon.unheard);
+  const std::string unheard = DurationText(daemon.unheard);
   if (!daemon.trouble.empty()) return absl::StrCat("gone for ", unheard, ": ", daemon.trouble);
   if (!daemon.now) return absl::StrCat("no answer for ", unheard);
   return absl::StrCat(daemon.now->draining() ? "draining" : "serving",
                       daemon.begun_anew
                           ? absl::StrCat(", began anew ",
-                                         HumanDuration(absl::Trunc(FromProto(daemon.now->uptime()),
-                                                                   absl::Seconds(1))),
+                                         DurationText(absl::Trunc(FromProto(daemon.now->uptime()),
+                                                                  absl::Seconds(1))),
                                          " ago")
                           : "");
 }
@@ -206,7 +207,7 @@ TopTable Devices(Maker maker) {
           const absl::Duration silent = FromProto(device.lane_silent());
           row.push_back(Text(silent < absl::Seconds(1)
                                  ? "goes on"
-                                 : absl::StrCat("silent for ", HumanDuration(silent))));
+                                 : absl::StrCat("silent for ", DurationText(silent))));
         }
       });
   table.ascending = true;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "transfer/nccl/group_plan.h"
 
@@ -99,7 +100,7 @@ bool NcclTransport::FinishAhead() {
     hooks_.failed(ahead_.under_way_for,
                   Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
                         absl::StrCat("what group ", ahead_.group, " sends: not gathered within ",
-                                     absl::FormatDuration(kAheadOverdue))));
+                                     DurationText(kAheadOverdue))));
     return false;
   }
   const Communicator* const communicator = std::exchange(ahead_.under_way_for, nullptr);

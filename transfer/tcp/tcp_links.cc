@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/duration.h"
 #include "base/status.h"
 #include "transfer/tcp/tcp_state.h"
 
@@ -325,7 +326,7 @@ void TcpTransport::Impl::OnTimer() {
       FailOpening(*link,
                   Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
                         absl::StrCat(link->dials() ? "no answer at its port" : "it has not dialled",
-                                     " within ", absl::FormatDuration(options.open_deadline))));
+                                     " within ", DurationText(options.open_deadline))));
     } else if (link->redial_at <= now) {
       link->redial_at = absl::InfiniteFuture();
       for (size_t i = 0; i < link->connections.size(); ++i) {
