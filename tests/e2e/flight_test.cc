@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -97,17 +96,23 @@ std::string Timeless(std::string text) {
   return text;
 }
 
-// The README shows what the example prints, in lines that begin with four blanks.
+// The README shows some lines of what the example prints, one after the other: the first block of
+// lines that begin with four blanks behind its command.
 TEST_F(FlightTest, TheTransferThatDoesNotFinishIsToldAsInTheReadme) {
   const std::string readme = ReadFile(FERRY_SOURCE "/README.md");
-  const std::string command = "    $ examples/stuck-transfer\n";
+  const std::string command = "\n    examples/stuck-transfer\n";
   const size_t begin = readme.find(command);
   ASSERT_NE(begin, std::string::npos);
   std::istringstream lines(readme.substr(begin + command.size()));
-  std::string expected;
-  for (std::string line; std::getline(lines, line) && line.rfind("    ", 0) == 0;) {
-    absl::StrAppend(&expected, line.substr(4), "\n");
+  std::string shown;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("    ", 0) == 0) {
+      absl::StrAppend(&shown, line.substr(4), "\n");
+    } else if (!shown.empty()) {
+      break;
+    }
   }
+  ASSERT_THAT(shown, HasSubstr("the key differs"));
 
   Start();
   const std::string &a = node(0).runtime_dir(), &b = node(1).runtime_dir();
@@ -116,9 +121,7 @@ TEST_F(FlightTest, TheTransferThatDoesNotFinishIsToldAsInTheReadme) {
       RunProgram({"/usr/bin/env", absl::StrCat("PATH=", programs, ":", getenv("PATH")),
                   FERRY_SOURCE "/examples/stuck-transfer", a, b});
   EXPECT_EQ(played.status, 0);
-  const std::string printed =
-      absl::StrReplaceAll(played.output, {{a, "/tmp/ferry-a"}, {b, "/tmp/ferry-b"}});
-  EXPECT_EQ(Timeless(printed), Timeless(expected));
+  EXPECT_THAT(Timeless(played.output), HasSubstr(Timeless(shown)));
 }
 
 }  // namespace

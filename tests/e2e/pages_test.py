@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Pages as a newcomer follows them: all commands of a page in one shell, one after the other, in the order of the page.
-What the page says that they print is what they print. Of README.md it is the ten lines, and the programs on the two daemons
-of these.
+What the page says that they print is what they print. Of README.md it is the ten lines, on their two daemons the programs
+of it and of docs/c.md, and the two hosts, which are two daemons on loopback here.
 
-pages_test.py BIN: the folder of ferryd and ferryctl. --update writes into the pages what they print.
+pages_test.py BIN: the folder of ferryd and ferryctl. --update writes into docs/first-program.md what its commands print.
 
-A command is an indented line that begins with "$ "; its output is the indented lines after it. Where the output is
-different each time, as of `bench`, or has the time in it, only the shape is compared: numbers are. Daemons, files and
-ports are the test's own.
+In docs/first-program.md a command is an indented line that begins with "$ "; its output is the indented lines after it.
+Elsewhere all indented lines are commands, for whoever copies them, but for a block behind a line that ends with "prints":
+that is the output of the block before. Where the output is different each time, as of `bench`, or has the time in it, only
+the shape is compared: numbers are. Daemons, files and ports are the test's own.
 """
 
 import itertools
@@ -24,8 +25,9 @@ import unittest
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 FIRST_PROGRAM = os.path.join(ROOT, "docs", "first-program.md")
 README = os.path.join(ROOT, "README.md")
+C_PAGE = os.path.join(ROOT, "docs", "c.md")
 UPDATE = "--update" in sys.argv
-BIN = [argument for argument in sys.argv[1:] if not argument.startswith("--")][0]
+BIN = os.path.abspath([argument for argument in sys.argv[1:] if not argument.startswith("--")][0])
 VARYING = re.compile(r"program bench|program list")
 
 
@@ -41,6 +43,31 @@ def commands_of(page):
             if line.startswith("    ") or goes_on:
                 found[-1][2].append(line[4:])
     return found
+
+
+def section_of(page, heading):
+    """The lines between this heading and the next one of its kind."""
+    rest = page[page.index(heading) + 1:]
+    return list(itertools.takewhile(lambda line: not line.startswith("## "), rest))
+
+
+def blocks_of(page):
+    """Its indented blocks in order: (the lines, whether they are what the block before prints)."""
+    found, fenced, last = [], False, ""
+    for line in page:
+        fenced ^= line.startswith("```")
+        if fenced or not line.strip():
+            if found and not line:
+                found[-1][2] = True
+            continue
+        if not line.startswith("    "):
+            last = line
+        elif found and not found[-1][2] and not last:
+            found[-1][0].append(line[4:])
+        else:
+            found.append([[line[4:]], last.endswith("prints"), False])
+            last = ""
+    return [(lines, printed) for lines, printed, _ in found]
 
 
 def lines_of(path):
@@ -125,32 +152,86 @@ class PagesTest(unittest.TestCase):
         self.assertGreater(len(commands), 10)
         self.follow(FIRST_PROGRAM, commands)
 
-    def test_the_ten_lines_of_the_readme(self):
-        page = lines_of(README)
-        lines = itertools.dropwhile(lambda line: line != "## File to file in ten lines", page)
-        lines = itertools.dropwhile(lambda line: not line.startswith("    "), lines)
-        ten = [line[4:] for line in itertools.takewhile(lambda line: line.startswith("    "), lines)]
-        self.assertEqual(len(ten), 10)
-        # Between them only what remembers the daemons; at the end how both have ended.
-        lines = [line for one in ten for line in ([one, "daemons+=($!)"] if one.startswith("ferryd ") else [one])]
-        lines += ["wait ${daemons[0]}", "wait ${daemons[1]}"]
-        with tempfile.TemporaryDirectory() as home:
-            outputs = self.run_all([(-1, line, []) for line in lines], home)
-            self.assertEqual(os.path.getsize(os.path.join(home, "out.bin")), 100 << 20)
+    def run_lines(self, lines, home):
+        """Runs them in one shell; each must end well. What each printed."""
+        outputs = self.run_all([(-1, line, []) for line in lines], home)
         for line, (output, status) in zip(lines, outputs):
             self.assertEqual(status, 0, f"{line}: {output}")
-        status_of_a = outputs[[" cmp " in line for line in lines].index(True)][0]
-        self.assertTrue(any("node-a" in line for line in status_of_a), status_of_a)
+        return [output for output, _ in outputs]
+
+    def ten_lines(self):
+        """Of README.md: the ten, and how it ends their daemons."""
+        (ten, _), (end, _) = blocks_of(section_of(lines_of(README), "## File to file in ten lines"))
+        self.assertEqual(len(ten), 10)
+        self.assertEqual(end, ["kill $A $B && wait $A $B"])
+        return ten, end
+
+    def test_the_ten_lines_of_the_readme(self):
+        ten, end = self.ten_lines()
+        with tempfile.TemporaryDirectory() as home:
+            outputs = self.run_lines([*ten, *end, "wait $A", "wait $B"], home)
+            self.assertEqual(os.path.getsize(os.path.join(home, "out.bin")), 100 << 20)
+        self.assertIn("both files are the same", outputs[8])
+        self.assertTrue(any(line.split()[:3:2] == ["node-b", "up"] for line in outputs[9]), outputs[9])
+
+    def follow_blocks(self, lines, before):
+        """Runs the blocks of a page's lines behind `before`: they print what the page says, no more and no less."""
+        blocks = blocks_of(lines)
+        commands = [command for block, printed in blocks if not printed for command in block]
+        with tempfile.TemporaryDirectory() as home:
+            outputs = self.run_lines(before + commands, home)[len(before):]
+        said = iter(outputs)
+        for (block, printed), (after, is_printed) in zip(blocks, blocks[1:] + [([], False)]):
+            if not printed:
+                output = [line for _ in block for line in next(said)]
+                self.assertEqual(output, after if is_printed else [], block)
+        return commands
+
+    def daemons(self):
+        """Of the ten lines those that start the daemons, whose logs are not the programs' output."""
+        ten, _ = self.ten_lines()
+        lines = [line.replace(" & ", " 2> /dev/null & ") for line in ten if re.match(r"(export PATH|ferryd|ferryctl .* health)", line)]
+        self.assertEqual(len(lines), 5)
+        return lines
 
     def test_programs_of_the_readme(self):
-        page = lines_of(README)
-        begin, end = page.index("## In a program"), page.index("## Words")
-        commands = [command for command in commands_of(page) if begin < command[0] < end]
-        self.assertGreater(len(commands), 10)
-        ten = page[page.index("## File to file in ten lines"):begin]
-        daemons = [re.sub("&$", "2> /dev/null &", line[4:]) for line in ten if re.match(r"    (export PATH|ferryd|ferryctl .* health)", line)]
-        self.assertEqual(len(daemons), 5)
-        self.follow(README, commands, daemons)
+        section = section_of(lines_of(README), "## In a program")
+        commands = self.follow_blocks(section, self.daemons())
+        self.assertEqual(len(commands), 7)
+
+    def test_programs_of_the_page_on_c(self):
+        (install, _), *_ = blocks_of(section_of(lines_of(README), "## In a program"))
+        commands = self.follow_blocks(lines_of(C_PAGE), self.daemons() + install[:2])
+        self.assertEqual(len(commands), 7)
+
+    def test_two_hosts_of_the_readme(self):
+        """Both on loopback, each with a folder for /etc/ferry and a daemon of this user instead of the unit's."""
+        (secret, _), (configure, _), (transfer, _) = blocks_of(section_of(lines_of(README), "## Two hosts"))
+        text = "\n".join(configure)
+        start = "systemctl restart ferryd && ferryctl health --wait 30s"
+        for wanted in ("install -o ferry -g ferry -m 0400 ", "node: { name: node-a }", 'listen: "192.0.2.1:7411"', start):
+            self.assertEqual(text.count(wanted), 1, wanted)
+        self.assertEqual([line.split("# on ")[1] for line in transfer], ["node-b", "node-a"])
+        with tempfile.TemporaryDirectory() as home:
+            lines = ["export PATH=$PWD/build/release/bin:$PATH", f"cd {home}", *secret]
+            for name, number in (("a", 1), ("b", 2)):
+                here = os.path.join(home, name)
+                os.mkdir(here)
+                with open(os.path.join(here, "ferryd.yaml"), "w", encoding="utf-8") as file:
+                    file.write(f"node: {{ runtime_dir: {here}/run }}\n")
+                own = text.replace("node: { name: node-a }", f"node: {{ name: node-{name} }}")
+                own = own.replace('listen: "192.0.2.1', f'listen: "192.0.2.{number}')
+                own = own.replace("-o ferry -g ferry ", "").replace("/etc/ferry", here).replace(
+                    start, f"ferryd --config {here}/ferryd.yaml 2> {here}/log &\nferryctl --runtime-dir {here}/run health --wait 30s")
+                own = own.replace("192.0.2.1:7411", "127.0.0.1:7411").replace("192.0.2.2:7411", "127.0.0.1:7412")
+                lines.append(f"set -e\n{own}\nset +e")
+            there, here = (line.replace("ferryctl ", f"ferryctl --runtime-dir {home}/{line[-1]}/run ") for line in transfer)
+            lines += [there.replace(" # on", " & R=$! # on"), here, "wait $R && cmp /etc/hosts /tmp/hosts"]
+            lines = [line.replace("/tmp/hosts", home + "/hosts") for line in lines]
+            lines += [f"ferryctl --runtime-dir {home}/{name}/run status" for name in "ab"]
+            outputs = self.run_lines(lines, home)
+        for output, other in zip(outputs[-2:], ("node-b", "node-a")):
+            self.assertTrue(any(line.split()[:3:2] == [other, "up"] for line in output), output)
 
 
 if __name__ == "__main__":
