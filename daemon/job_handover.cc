@@ -73,12 +73,13 @@ void JobTable::Hand(Job& job, Handover& place) {
                job.program->scratch_bytes()};
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
-                       memory = MemoryOf(job), stage, scratch, step_over = DefineByStep(job),
-                       stop = &job.stop, others = &job.others] {
+                       device = job.device->id, memory = MemoryOf(job), stage, scratch,
+                       step_over = DefineByStep(job), stop = &job.stop, others = &job.others] {
     std::optional<absl::Status> status;
     uint64_t left = 0;
     if (place.Begin()) {
-      FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes());
+      FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes(),
+                                   absl::StrCat("device ", device.value()));
       status =
           homes_.runner.Run({id, *program, stage, memory, scratch, step_over, stop, others}, left);
     }

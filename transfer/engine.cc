@@ -116,11 +116,15 @@ std::vector<TransferEngine::EntryError> TransferEngine::Impl::Check(
 void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t first_sequence,
                                 absl::Span<TransferSpec> batch) {
   if (batch.empty()) return;
-  FlightRecorder::Get().Record(batch[0].side == Side::kSend ? "post.send" : "post.receive",
-                               MakeTransferId(session, first_sequence),
-                               batch[0].key.destination.value(), batch.size());
+  const bool sends = batch[0].side == Side::kSend;
+  const MatchKey& key = batch[0].key;
+  // The batch's own device, and the first one's other: so short a text is not allocated.
+  FlightRecorder::Get().Record(
+      sends ? "post.send" : "post.receive", MakeTransferId(session, first_sequence),
+      (sends ? key.source : key.destination).value(), batch.size(),
+      absl::StrCat(sends ? "to " : "from ", (sends ? key.destination : key.source).value()));
   per_session[session].count += batch.size();
-  if (batch[0].side == Side::kSend) {
+  if (sends) {
     Grow(out.messages, batch.size());
   } else {
     Grow(out.launches, batch.size());

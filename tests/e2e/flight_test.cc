@@ -30,7 +30,10 @@ TEST_F(FlightTest, ATraceOfTwoNodesHasBothEndsOfATransferAndAnArrow) {
                            "\"name\":\"moves\"", "\"ph\":\"s\"", "\"ph\":\"f\"", "node-b"}) {
     EXPECT_THAT(trace, HasSubstr(part));
   }
-  EXPECT_THAT(Ferryctl("flight dump --trace"), HasSubstr("\"name\":\"send 1/1\""));
+  EXPECT_THAT(trace, HasSubstr("lane of device 2: receives"));
+  const std::string own = Ferryctl("flight dump --trace");
+  EXPECT_THAT(own, HasSubstr("\"name\":\"send 1/1\""));
+  EXPECT_THAT(own, HasSubstr("lane of device 0: sends"));
   EXPECT_THAT(Ferryctl(absl::StrCat("flight trace ", files[0], " ", files[0]), 1),
               HasSubstr("there is another dump of node-a before it"));
 }

@@ -156,6 +156,8 @@ TEST_F(ProgramTest, WaitsForItsDataAndIsCancelledPoisonedAndWatchedLikeATransfer
   EXPECT_THAT(end_.session.Define(3, 1), IsOk());
   ASSERT_THAT(waits.Wait(kSoon), IsOk());
   ExpectTripled(kBytes);
+  ASSERT_EQ(Ferryctl({"flight", "dump", "--trace"}), 0) << output_;
+  EXPECT_THAT(output_, HasSubstr("\"name\":\"jobs of device 0\""));
 
   run.defined_at = Transfer::DefinedAt{3, 2};
   Batch cancelled = Must(RunPrograms(end_.session, end_.device, {run}));

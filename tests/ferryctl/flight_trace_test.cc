@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+
 namespace ferry::tools {
 namespace {
 
@@ -165,30 +167,59 @@ std::vector<std::string> Tracks(const std::string& trace, int pid) {
   return tracks;
 }
 
-TEST(FlightTrace, EachLaneHasATrackForWhatItReceivesAndOneForItsGroups) {
+TEST(FlightTrace, EachLaneHasATrackForWhatItReceivesAndSendsAndOneForItsGroups) {
   Dump dump("node-a");
-  dump.Add(0, "post.receive", 1, 1, 1, "", "", 6);
-  dump.Add(0, "post.receive", 1, 2, 1, "", "", 2);
-  dump.Add(1, "post.send", 1, 3, 1, "", "", 9);  // that device is the peer's
-  dump.Add(2, "post.receive", 1, 4, 1, "", "", 2);
-  dump.Add(3, "job.run", 1, 5);
+  dump.Add(0, "post.receive", 1, 1, 1, "", "from 9", 6);
+  dump.Add(0, "post.receive", 1, 2, 1, "", "from 9", 2);
+  dump.Add(1, "post.send", 1, 3, 1, "", "to 9", 2);
+  dump.Add(2, "post.receive", 1, 4, 1, "", "from 9", 2);
   dump.Add(4, "group.run", 0, 77, 4096, "", "GPUs 2 and 9, group 3", 2);
   dump.Add(4, "group.run", 0, 78, 64, "", "GPUs 6 and 9, group 1", 6);
   dump.Add(5, "end.receive", 1, 6, 0, "f1");  // its post was overwritten
   dump.Add(8, "group.over", 0, 77);
   dump.Add(9, "group.over", 0, 55);  // its beginning was
-  EXPECT_THAT(
-      Tracks(FlightTrace({dump.flight}), 1),
-      ElementsAre("links, sessions, daemon:", "lane of device 2: receives: receive 1/2,",
-                  "lane of device 2: receives 2: receive 1/4,",
-                  "lane of device 2: groups: group: GPUs 2 and 9, group 3,",
-                  "lane of device 6: receives: receive 1/1,",
-                  "lane of device 6: groups: group: GPUs 6 and 9, group 1,", "sends: send 1/3,",
-                  "jobs: job 1/5, runs,", "posted before: receive 1/6,"));
+  EXPECT_THAT(Tracks(FlightTrace({dump.flight}), 1),
+              ElementsAre("links, sessions, daemon:", "lane of device 2: receives: receive 1/2,",
+                          "lane of device 2: receives (2): receive 1/4,",
+                          "lane of device 2: sends: send 1/3,",
+                          "lane of device 2: groups: group: GPUs 2 and 9, group 3,",
+                          "lane of device 6: receives: receive 1/1,",
+                          "lane of device 6: groups: group: GPUs 6 and 9, group 1,",
+                          "posted before: receive 1/6,"));
   EXPECT_THAT(Slices(FlightTrace({dump.flight}), 1),
               ::testing::IsSupersetOf(
                   {"group: GPUs 2 and 9, group 3 4 8", "group: GPUs 6 and 9, group 1 4 9"}));
   EXPECT_THAT(Of(FlightTrace({dump.flight}), "i", 1), IsEmpty()) << "groups are slices, no marks";
+}
+
+TEST(FlightTrace, EachDeviceHasATrackForItsJobsAndWhatOverlapsHasFurtherRows) {
+  Dump dump("node-a");
+  dump.Add(0, "job.run", 1, 1, 0, "", "device 3");
+  dump.Add(1, "job.run", 2, 1, 0, "", "device 3");  // the first one was put aside
+  dump.Add(2, "job.run", 3, 1, 0, "", "device 0");
+  dump.Add(3, "job.over", 2, 1);
+  dump.Add(4, "job.over", 1, 1);
+  dump.Add(5, "job.over", 3, 1);
+  dump.Add(6, "job.run", 2, 2, 0, "", "device 3");
+  dump.Add(7, "job.over", 2, 2);
+  dump.Add(8, "job.over", 2, 3);  // its run was overwritten
+  EXPECT_THAT(Tracks(FlightTrace({dump.flight}), 1),
+              ElementsAre("links, sessions, daemon:", "jobs of device 0: job 3/1, runs,",
+                          "jobs of device 3: job 1/1, runs, job 2/2, runs,",
+                          "jobs of device 3 (2): job 2/1, runs,", "jobs: job 2/3,"));
+}
+
+// There `b` of a send is its destination, which may have the number of a lane of this node.
+TEST(FlightTrace, ADumpOfAnOlderDaemonHasItsSendsAndJobsOnTracksOfTheirOwn) {
+  Dump dump("node-a");
+  dump.Add(0, "post.receive", 1, 1, 1, "", "", 2);
+  dump.Add(1, "post.send", 1, 2, 1, "", "", 2);
+  dump.Add(1, "post.send", 1, 3, 1, "", "", 9);
+  dump.Add(3, "job.run", 1, 4);
+  dump.Add(9, "end.send", 1, 2, 0, "f1");
+  EXPECT_THAT(Tracks(FlightTrace({dump.flight}), 1),
+              ElementsAre("links, sessions, daemon:", "lane of device 2: receives: receive 1/1,",
+                          "sends: send 1/2,", "sends (2): send 1/3,", "jobs: job 1/4, runs,"));
 }
 
 TEST(FlightTrace, WhatIsNotOverGoesOnToTheEnd) {

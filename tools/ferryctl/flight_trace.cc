@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace ferry::tools {
 namespace {
@@ -27,7 +30,7 @@ struct Half {
   std::string kind;         // "send", "receive", "job"; "": only its middle was seen
   std::string fingerprint;  // known once it has ended
   std::optional<int64_t> posted, matched, launched, ended;
-  std::optional<uint64_t> device;  // of a receive whose post was seen: this node's, on whose lane
+  std::optional<uint64_t> device;  // this node's, if what tells it was seen
   uint64_t status = 0;             // of the end
   std::string why;
   uint64_t members = 1;  // of a convoy, which has the first one's id: so many transfers
@@ -42,6 +45,20 @@ Half& HalfOf(Halves& halves, uint64_t session, uint64_t id) {
   half.session = session;
   half.id = id;
   return half;
+}
+
+// This node's device, by the event with which a half or a job begins. Older daemons recorded no
+// device of a job, and of a send the destination: their events of those have no text.
+std::optional<uint64_t> DeviceOf(const admin::FlightEvent& event) {
+  if (event.what() == "post.receive") return event.b();
+  if (event.what() == "post.send" && !event.text().empty()) return event.b();
+  absl::string_view text = event.text();
+  uint64_t device = 0;
+  if (event.what() == "job.run" && absl::ConsumePrefix(&text, "device ") &&
+      absl::SimpleAtoi(text, &device)) {
+    return device;
+  }
+  return std::nullopt;
 }
 
 Halves HalvesOf(const Flight& flight) {
@@ -62,7 +79,7 @@ Halves HalvesOf(const Flight& flight) {
       if (what == "post.send" || what == "post.receive") {
         half.posted = at;
         half.kind = what.substr(5);
-        if (half.kind == "receive") half.device = event.b();
+        half.device = DeviceOf(event);
       } else if (convoy) {
         const bool made = what == "convoy";
         half.members = made && i == 0 ? count : 1;
@@ -71,6 +88,7 @@ Halves HalvesOf(const Flight& flight) {
         half.posted = half.posted.value_or(at);
         half.launched = at;
         half.kind = "job";
+        half.device = DeviceOf(event);
       } else if (what == "match") {
         half.matched = at;
       } else if (what == "launch" || what == "arm") {
@@ -128,25 +146,28 @@ std::vector<Group> GroupsOf(const Flight& flight) {
 
 // Where a slice goes: tracks of a node are in this order.
 struct Track {
-  enum Kind { kReceives, kGroups, kSends, kJobs, kOthers };
-  uint64_t device = 0;  // of lanes
+  enum Kind { kReceives, kSends, kGroups, kJobs, kOthers };
+  uint64_t device = kNoDevice;
   Kind kind = kOthers;
 
   static Track Of(const Half& half) {
-    if (half.device) return {*half.device, kReceives};
-    if (half.kind == "send") return {kNoDevice, kSends};
-    return {kNoDevice, half.kind == "job" ? kJobs : kOthers};
+    const uint64_t device = half.device.value_or(kNoDevice);
+    if (half.kind == "job") return {device, kJobs};
+    if (half.kind == "send" && half.posted) return {device, kSends};
+    return {device, half.device ? kReceives : kOthers};
   }
   std::string Name() const {
+    const bool known = device != kNoDevice;
+    const std::string lane = known ? absl::StrCat("lane of device ", device, ": ") : "";
     switch (kind) {
       case kReceives:
-        return absl::StrCat("lane of device ", device, ": receives");
-      case kGroups:
-        return absl::StrCat("lane of device ", device, ": groups");
+        return absl::StrCat(lane, "receives");
       case kSends:
-        return "sends";
+        return absl::StrCat(lane, "sends");
+      case kGroups:
+        return absl::StrCat(lane, "groups");
       case kJobs:
-        return "jobs";
+        return known ? absl::StrCat("jobs of device ", device) : "jobs";
       case kOthers:
         return "posted before";
     }
@@ -298,7 +319,7 @@ class Trace {
       first[track] = next;
       for (size_t row = 0; row < rows.size(); ++row, ++next) {
         Meta(pid, next, "thread_name",
-             row == 0 ? track.Name() : absl::StrCat(track.Name(), " ", row + 1));
+             row == 0 ? track.Name() : absl::StrCat(track.Name(), " (", row + 1, ")"));
         Json order = {{"ph", "M"}, {"name", "thread_sort_index"}, {"pid", pid}, {"tid", next}};
         order["args"] = {{"sort_index", next}};
         events_.push_back(std::move(order));
