@@ -76,7 +76,7 @@ LIBRARIES = [
     (r"(spdlog|fmt)/.*", ["base", "tests"]),
     (r"CLI/.*", ["daemon", "tools/ferryctl", "bench", "tests"]),
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
-    (r"openssl/.*", ["base", "compute/cuda", "compute/program", "tools/ferryctl", "tests", "bench"]),
+    (r"openssl/.*", ["base", "compute/cuda", "compute/cuda/compile", "compute/program", "tools/ferryctl", "tests", "bench"]),
     (r"hwy/.*", ["compute/host", "tests"]),
     (r"dnnl\.hpp|omp\.h", ["compute/host", "bench"]),
     (r"protozero/.*", ["client", "daemon/rpc", "tests", "bench"]),

@@ -249,12 +249,14 @@ void Encode(const PeerFrame& frame, peer::v1::Frame* out) {
   }
 }
 
-// Of a step that says no more than the transfer.
+// Of a step that says no more than the transfer, and perhaps how it ends.
 std::optional<PeerMessage> BareMessage(const peer::v1::PeerEvent& event) {
   const TransferId transfer(event.transfer());
   if (event.has_matched()) return Matched{transfer};
   if (event.has_ready()) return Ready{transfer};
   if (event.has_take_back()) return TakeBack{transfer};
+  if (event.has_split() && !event.split().has_status()) return Split{transfer};
+  if (event.has_split()) return Split{transfer, FailureFrom(event.split().status())};
   if (event.has_apart()) return Apart{transfer};
   return std::nullopt;
 }
@@ -287,12 +289,6 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
         ASSIGN_OR_RETURN(message.near, NearFrom(done.near()));
       }
       frame.messages.push_back(std::move(message));
-      break;
-    }
-    case peer::v1::PeerEvent::kSplit: {
-      const peer::v1::Split& split = event.split();
-      frame.messages.push_back(
-          Split{transfer, split.has_status() ? FailureFrom(split.status()) : absl::OkStatus()});
       break;
     }
     case peer::v1::PeerEvent::kWithdraw:
@@ -384,6 +380,7 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     case peer::v1::PeerEvent::kMatched:
     case peer::v1::PeerEvent::kReady:
     case peer::v1::PeerEvent::kTakeBack:
+    case peer::v1::PeerEvent::kSplit:
     case peer::v1::PeerEvent::kApart:
     case peer::v1::PeerEvent::STEP_NOT_SET:
       return Broken("an event without a step");

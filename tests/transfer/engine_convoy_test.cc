@@ -3,8 +3,8 @@
 // finds it alone.
 #include <numeric>
 
+#include "engine_convoys.h"
 #include "transfer/convoy.h"
-#include "two_daemons.h"
 
 namespace ferry {
 namespace {
@@ -14,44 +14,6 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-constexpr size_t kCount = 20;
-
-class EngineConvoyTest : public testing::Test {
- protected:
-  // `count` halves of 4 KiB, keys k0, k1, ..., at a stride of 8 KiB.
-  static std::vector<TransferSpec> Batch(Side side, size_t count = kCount, size_t first = 0) {
-    std::vector<TransferSpec> batch;
-    for (size_t i = 0; i < count; ++i) {
-      TransferSpec spec = SpecOf(side, absl::StrCat("k", first + i), 0, 2);
-      spec.layout = Layout({Range{ArenaId(side == Side::kSend ? 10 : 20), 8192 * i, 4096}});
-      spec.over_value = 1 + i;
-      spec.deadline = absl::UnixEpoch() + absl::Seconds(160);
-      batch.push_back(spec);
-    }
-    return batch;
-  }
-  void SetUp() override { two_.LinkUp(); }
-  TransferId Member(TransferId first, size_t place) { return TransferId(first.value() + place); }
-  // How many transfers of a node are over, and how many of these well.
-  std::pair<size_t, size_t> Over(int node) {
-    size_t over = 0, well = 0;
-    for (const Ended& ended : two_.daemons[node].ended) {
-      over += ended.count;
-      well += ended.status.ok() ? ended.count : 0;
-    }
-    return {over, well};
-  }
-  size_t Launches(int node = kB) { return two_.daemons[node].launches.size(); }
-  void AnswerAll() {
-    for (size_t i = 0; i < Launches(); ++i) {
-      const Launch launch = two_.daemons[kB].launches[i];
-      two_.b().OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::OkStatus());
-    }
-    two_.Run();
-  }
-  TwoDaemons two_;
-};
 
 TEST_F(EngineConvoyTest, ABatchOfBothEndsIsOneLaunchAndOneEnding) {
   for (const Side first : {Side::kSend, Side::kReceive}) {
@@ -305,111 +267,6 @@ TEST_F(EngineConvoyTest, ALostLinkEndsAll) {
   EXPECT_THAT(two_.daemons[kA].ended[0].status,
               Fails(StatusCode::kUnavailable, Reason::kPeerUnreachable));
   two_.ExpectNothingLeft();
-}
-
-// Batches that can go in groups of NCCL alone.
-class EngineConvoyGroupTest : public EngineConvoyTest {
- protected:
-  void SetUp() override {
-    two_ = TwoDaemons({.order = {Route::kNccl}}, /*gpus=*/true);
-    for (const int i : {kA, kB}) {
-      RouteTable routes = Routes(false, false);
-      routes[static_cast<size_t>(Route::kNccl)] = {true, ""};
-      two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, {}, TwoDaemons::GpusOf(1 - i));
-    }
-    two_.Run();
-  }
-  void PostBoth(size_t first = 0) {
-    for (const Side side : {Side::kReceive, Side::kSend}) {
-      two_.PostBatch(Batch(side, kCount, first));
-      two_.Run();
-    }
-    two_.Advance(absl::Milliseconds(10));  // the group has waited for company
-  }
-  void AnswerGroups(const absl::Status& status = absl::OkStatus()) {
-    for (const int i : {kA, kB}) {
-      for (const GroupLaunch& group : std::exchange(two_.daemons[i].groups, {})) {
-        two_.engine(i).OnGroupDone(two_.now, group.group, status);
-      }
-    }
-    two_.Run();
-  }
-};
-
-TEST_F(EngineConvoyGroupTest, GoesInAGroupAsOneChunk) {
-  PostBoth();
-  for (const int i : {kA, kB}) {
-    ASSERT_THAT(two_.daemons[i].groups, SizeIs(1));
-    ASSERT_THAT(two_.daemons[i].groups[0].chunks, SizeIs(1));
-    const GroupChunk& chunk = two_.daemons[i].groups[0].chunks[0];
-    EXPECT_EQ(chunk.bytes, kCount * 4096);
-    EXPECT_EQ(chunk.layout.block(3), (Range{ArenaId(i == kA ? 10 : 20), 3 * 8192, 4096}));
-  }
-  AnswerGroups();
-  for (const int i : {kA, kB}) {
-    EXPECT_THAT(two_.daemons[i].ended, SizeIs(1));
-    EXPECT_EQ(Over(i), std::make_pair(kCount, kCount));
-  }
-}
-
-TEST_F(EngineConvoyGroupTest, AGroupThatFailsEndsAll) {
-  PostBoth();
-  AnswerGroups(absl::InternalError("the lane failed"));
-  for (const int i : {kA, kB}) EXPECT_EQ(Over(i), std::make_pair(kCount, size_t{0}));
-  PostBoth(100);  // and the next ones have a communicator of their own
-  AnswerGroups();
-  for (const int i : {kA, kB}) EXPECT_EQ(Over(i), std::make_pair(2 * kCount, kCount));
-}
-
-// While its communicator is opened a convoy waits, matched: both ends may still want to end it.
-TEST_F(EngineConvoyGroupTest, EndsBeforeItsGroupIfAllOfItIsCancelled) {
-  for (const int node : {kA, kB}) {
-    SetUp();
-    two_.opens_well = false;
-    PostBoth();
-    const TransferId first = MakeTransferId(kSession, 0);
-    for (size_t i = 0; i < kCount; ++i) {
-      EXPECT_EQ(Over(kA), std::make_pair(size_t{0}, size_t{0})) << "a part of it does not end it";
-      EXPECT_TRUE(two_.engine(node).Cancel(
-          two_.now, Member(first, i),
-          Error(StatusCode::kCancelled, Reason::kCancelled, "by the client")));
-      two_.Run();
-    }
-    for (const int i : {kA, kB}) {
-      EXPECT_EQ(Over(i), std::make_pair(kCount, size_t{0}));
-      EXPECT_THAT(two_.daemons[i].ended[0].status,
-                  Fails(StatusCode::kCancelled, Reason::kCancelled));
-    }
-    two_.opens_well = true;
-  }
-}
-
-TEST_F(EngineConvoyGroupTest, EndsAtTheDeadlineOfEitherEnd) {
-  for (const Side early : {Side::kSend, Side::kReceive}) {
-    SetUp();
-    two_.opens_well = false;
-    for (const Side side : {Side::kReceive, Side::kSend}) {
-      std::vector<TransferSpec> batch = Batch(side);
-      for (TransferSpec& spec : batch) {
-        spec.deadline = two_.now + absl::Milliseconds(side == early ? 500 : 20'000);
-      }
-      two_.PostBatch(batch);
-      two_.Run();
-    }
-    two_.Advance(absl::Milliseconds(400));
-    EXPECT_EQ(Over(kA), std::make_pair(size_t{0}, size_t{0}));
-    two_.Advance(absl::Milliseconds(200));
-    for (const int i : {kA, kB}) EXPECT_EQ(Over(i), std::make_pair(kCount, size_t{0}));
-    two_.opens_well = true;
-  }
-}
-
-TEST_F(EngineConvoyGroupTest, EndsWithTheSessionOfItsSender) {
-  two_.opens_well = false;
-  PostBoth();
-  two_.a().EndSession(two_.now, kSession, "it was killed");
-  two_.Run();
-  for (const int i : {kA, kB}) EXPECT_EQ(Over(i), std::make_pair(kCount, size_t{0}));
 }
 
 TEST_F(EngineConvoyTest, APeerThatDoesNotKnowConvoysIsOfferedTransfers) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/duration.h"
 #include "base/executor.h"
 #include "base/status.h"
 #include "compute/cuda/compile/compile_wire.h"
@@ -181,8 +182,8 @@ absl::Status CompileChild::Await(short events, absl::Time until) {
   const absl::Duration left = until - MonotonicNow();
   if (left <= absl::ZeroDuration()) {
     return Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
-                 absl::StrCat("ferry-compile was not done within ",
-                              absl::FormatDuration(options_.patience), " and was killed"));
+                 absl::StrCat("ferry-compile was not done within ", DurationText(options_.patience),
+                              " and was killed"));
   }
   pollfd wait{stream_.get(), events, 0};
   poll(&wait, 1, static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 60'000)));
