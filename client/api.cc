@@ -179,11 +179,13 @@ ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64
                                  unsigned flags, ferry_arena** arena) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(arena);
-  return MakeArenaHandle(arena,
-                         [&](std::unique_ptr<ferry_arena>* made) {
-                           return OfField(CreateArena(session->session, device, bytes, flags, made),
-                                          "device");
-                         })
+  return MakeArenaHandle(
+             arena,
+             [&](std::unique_ptr<ferry_arena>* made) {
+               return OfField(InArguments(CreateArena(session->session, device, bytes, flags, made),
+                                          {{"device_id", "device"}, {"memory", "device"}}),
+                              "device");
+             })
       .release();
 }
 
@@ -191,11 +193,13 @@ ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int me
                                  ferry_arena** arena) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(arena);
-  return MakeArenaHandle(arena,
-                         [&](std::unique_ptr<ferry_arena>* made) {
-                           return OfField(ImportArena(session->session, device, memfd, bytes, made),
-                                          "memfd");
-                         })
+  return MakeArenaHandle(
+             arena,
+             [&](std::unique_ptr<ferry_arena>* made) {
+               return OfField(InArguments(ImportArena(session->session, device, memfd, bytes, made),
+                                          {{"device_id", "device"}, {"memory", "memfd"}}),
+                              "memfd");
+             })
       .release();
 }
 
@@ -220,7 +224,7 @@ ferry_status* ferry_arena_write(ferry_arena* arena, uint64_t offset, const void*
 
 ferry_status* ferry_arena_release(ferry_arena* arena) {
   FERRY_CLIENT_NEEDS(arena);
-  return OfField(ReleaseArena(arena), "arena").release();
+  return OfField(InArguments(ReleaseArena(arena), {{"arena_id", "arena"}}), "arena").release();
 }
 
 void ferry_arena_free(ferry_arena* arena) {

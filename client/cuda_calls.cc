@@ -42,9 +42,12 @@ ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, v
   FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return OfField(
-                               ImportCudaArena(session->session, device, pointer, bytes, made),
-                               "pointer");
+                           return OfField(InArguments(ImportCudaArena(session->session, device,
+                                                                      pointer, bytes, made),
+                                                      {{"device_id", "device"},
+                                                       {"memory", "pointer"},
+                                                       {"segment_bytes", "pointer"}}),
+                                          "pointer");
                          })
       .release();
 }
@@ -60,11 +63,15 @@ ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t devic
   }
   std::vector<CudaSegment> segments;
   for (size_t i = 0; i < count; ++i) segments.push_back({fds[i], segment_bytes[i]});
-  return MakeArenaHandle(arena,
-                         [&](std::unique_ptr<ferry_arena>* made) {
-                           return OfField(
-                               ImportCudaSegments(session->session, device, segments, made), "fds");
-                         })
+  return MakeArenaHandle(
+             arena,
+             [&](std::unique_ptr<ferry_arena>* made) {
+               return OfField(
+                   InArguments(
+                       ImportCudaSegments(session->session, device, segments, made),
+                       {{"device_id", "device"}, {"memory", "fds"}, {"bytes", "segment_bytes"}}),
+                   "fds");
+             })
       .release();
 }
 
@@ -109,7 +116,9 @@ void* ferry_cuda_malloc(ssize_t size, int device, ferry_cuda_stream) {
                                "is " + std::to_string(size) + ", fewer than none");
   } else if (size > 0) {
     last_allocation = OfField(
-        CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer), "size");
+        InArguments(CudaAllocator::Get().Allocate(static_cast<uint64_t>(size), device, &pointer),
+                    {{"device_id", "device"}, {"memory", "device"}, {"bytes", "size"}}),
+        "size");
   }
   return pointer;
 }

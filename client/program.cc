@@ -99,7 +99,8 @@ StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t devic
                          std::string_view text, std::unique_ptr<ferry_program>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   auto program = std::make_unique<ferry_program>();
-  FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(device, text, &program->info));
+  FERRY_CLIENT_RETURN_IF_ERROR(InArguments(session->Compile(device, text, &program->info),
+                                           {{"device_id", "device"}, {"source", "text"}}));
   program->session = session;
   program->device = device;
   program->text = text;

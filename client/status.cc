@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/status.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/limit_text.h"
@@ -27,6 +28,21 @@ StatusPtr BadField(const std::string& doing, const std::string& field, const std
 StatusPtr OfField(StatusPtr error, const char* field) {
   if (error != nullptr && error->reason == kReasonFieldInvalid && error->violations.empty()) {
     error->violations.emplace_back(field, error->message);
+  }
+  return error;
+}
+
+StatusPtr InArguments(StatusPtr error, std::initializer_list<FieldWord> words) {
+  if (error == nullptr) return error;
+  for (auto& [field, why] : error->violations) {
+    for (const FieldWord& word : words) {
+      const std::string_view name = field;
+      const std::string_view rest = name.substr(std::min(name.size(), word.wire.size()));
+      if (name.substr(0, word.wire.size()) != word.wire) continue;
+      if (!rest.empty() && rest.front() != '[' && rest.front() != '.') continue;
+      field = word.argument;
+      break;
+    }
   }
   return error;
 }

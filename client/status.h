@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,9 +71,17 @@ StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, in
 // `why` goes on from its name ("is 7, ...").
 StatusPtr BadField(const std::string& doing, const std::string& field, const std::string& why,
                    Code code = kInvalidArgument);
-// `error`; if it is FIELD_INVALID and does not say of what, it is of `field`: CUDA and the daemon
-// do not know what the caller calls it.
+// `error`; if it is FIELD_INVALID and does not say of what, it is of `field`: CUDA and older
+// daemons do not know.
 StatusPtr OfField(StatusPtr error, const char* field);
+// What the daemon calls a field of a message, and the argument that the caller made it from.
+struct FieldWord {
+  std::string_view wire;
+  std::string_view argument;
+};
+// `error` of a call other than a post: fields that the daemon names as its message does are the
+// caller's arguments; `wire` also stands for what is within it.
+StatusPtr InArguments(StatusPtr error, std::initializer_list<FieldWord> words);
 // Null if there is a counter of that number; else `timeline` is the bad field.
 StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline);
 inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/duration.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -294,8 +295,7 @@ absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt
                                            CommStateName(cache_.StateOf(entry->id)), ")");
                          }));
   return attempt == 0 && !standing.empty()
-             ? Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                     absl::StrCat("name one attempt: ", there))
+             ? FieldError("attempt", absl::StrCat("name one attempt: ", there))
              : Error(absl::StatusCode::kNotFound, Reason::kIdStale, there);
 }
 

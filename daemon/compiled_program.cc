@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
@@ -33,7 +34,7 @@ CompileResult Refuse(const absl::Status& status, std::vector<Violation> violatio
 
 CompileResult Refuse(const absl::Status& why) {
   CompileResult refused;
-  refused.status = Annotate(why, "compile a program");
+  refused.status = OfField(Annotate(why, "compile a program"), "source");
   return refused;
 }
 

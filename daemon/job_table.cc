@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/duration.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -15,10 +16,6 @@ namespace ferry {
 namespace {
 
 constexpr absl::Duration kCompileRetry = absl::Milliseconds(100);
-
-absl::Status InvalidRun(const std::string& text, Reason reason = Reason::kFieldInvalid) {
-  return Error(absl::StatusCode::kInvalidArgument, reason, text);
-}
 
 }  // namespace
 
@@ -40,13 +37,14 @@ JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, J
 absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
   const LocalDevice* device = devices_.Find(id);
   if (device == nullptr) {
-    return InvalidRun(absl::StrCat(id.ToString(), " is not a device of this daemon, which has ",
-                                   devices_.Shown()),
-                      Reason::kDeviceUnknown);
+    return Error(absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
+                 absl::StrCat(id.ToString(), " is not a device of this daemon, which has ",
+                              devices_.Shown()));
   }
   if (device->gpu == nullptr) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
-               absl::StrCat(id.ToString(), " is a GPU; programs run on host devices only"));
+  return FieldError("device_id",
+                    absl::StrCat(id.ToString(), " is a GPU; programs run on host devices only"),
+                    absl::StatusCode::kUnimplemented);
 }
 
 void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,

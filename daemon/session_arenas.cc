@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
 #include "daemon/session_table.h"
@@ -78,18 +79,19 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                                          const AttachRegisterArena& request,
                                          const ReceivedFds& fds) const {
   const MemoryShare& memory = request.memory;
-  const auto invalid = [](const std::string& why) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("register an arena: ", why));
+  const auto invalid = [](absl::string_view field, const std::string& why) {
+    return FieldError(field, absl::StrCat("register an arena: ", why));
   };
   if (device.gpu != nullptr && (session.features & kFeatureGpus) == 0) {
-    return invalid(absl::StrCat(device.id.ToString(),
+    return invalid("device_id",
+                   absl::StrCat(device.id.ToString(),
                                 " is a GPU, and this client's libferry does not know arenas of "
                                 "GPUs (feature bit 8)"));
   }
   const bool memfd = memory.kind == MemoryKind::kMemfd;
   if (memory.kind == MemoryKind::kUnknown || memfd == (device.gpu != nullptr)) {
-    return invalid(absl::StrCat(device.id.ToString(), " is a ",
+    return invalid("memory",
+                   absl::StrCat(device.id.ToString(), " is a ",
                                 device.gpu != nullptr
                                     ? "GPU: its memory is CUDA_ALLOCATE, CUDA_VMM or CUDA_IPC"
                                     : "host device: its memory is a memfd"));
@@ -98,20 +100,24 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                           : memory.kind == MemoryKind::kCudaVmm ? memory.segment_bytes.size()
                                                                 : 0;
   if (fds.size() != expected) {
-    return invalid(absl::StrCat(expected == 1 ? std::string("one file descriptor")
+    return invalid(memfd ? "memory" : "segment_bytes",
+                   absl::StrCat(expected == 1 ? std::string("one file descriptor")
                                               : absl::StrCat(expected, " file descriptors"),
                                 " must come with the packet, ", fds.size(), " did"));
   }
   if (memory.segment_bytes.size() > kMostSegments) {
-    return invalid(absl::StrCat("at most ", kMostSegments, " allocations make an arena, not ",
+    return invalid("segment_bytes",
+                   absl::StrCat("at most ", kMostSegments, " allocations make an arena, not ",
                                 memory.segment_bytes.size()));
   }
   for (size_t i = 0; i < fds.size(); ++i) {
     // Anything else may take long to close, and what is mapped is closed on a memory thread.
     if (memfd) {
-      RETURN_IF_ERROR(Annotate(CheckMemfd(fds[i].get(), memory.bytes), "register an arena"));
+      RETURN_IF_ERROR(OfField(Annotate(CheckMemfd(fds[i].get(), memory.bytes), "register an arena"),
+                              memory.bytes == 0 ? "bytes" : "memory"));
     } else if (!MayBeGpuMemory(fds[i].get())) {
-      return invalid(absl::StrCat("descriptor ", i, " is not an allocation of a GPU"));
+      return invalid(absl::StrCat("segment_bytes[", i, "]"),
+                     absl::StrCat("descriptor ", i, " is not an allocation of a GPU"));
     }
   }
   const uint64_t taken = device.arena_bytes + device.coming_bytes;
@@ -146,7 +152,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     if (why.code() == absl::StatusCode::kResourceExhausted) {
       why = WithHolders(why, LargestHolders(&device));
     }
-    return Refuse(connection, sequence, Annotate(why, "register an arena"));
+    return Refuse(connection, sequence, OfField(Annotate(why, "register an arena"), "memory"));
   }
   auto arena = std::make_unique<Arena>();
   arena->id = ArenaId(next_arena_++);
@@ -180,7 +186,7 @@ void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, ui
                              const AttachReleaseArena& request) {
   absl::StatusOr<std::unique_ptr<Arena>> arena =
       request.freed ? session.FreeArena(request.arena) : session.TakeArena(request.arena);
-  if (!arena.ok()) return Refuse(connection, sequence, arena.status());
+  if (!arena.ok()) return Refuse(connection, sequence, OfField(arena.status(), "arena_id"));
   if (*arena != nullptr) {
     LetGo(*std::move(arena));
     GrantJobMemory();

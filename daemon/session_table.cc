@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/duration.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -105,9 +106,8 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
   } else if (auto* reset = std::get_if<AttachResetTimeline>(&command.body)) {
     if (reset->timeline >= FERRY_TIMELINE_COUNTERS) {
       return Refuse(connection, command.sequence,
-                    Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                          absl::StrCat("reset 'over' counter ", reset->timeline, ": there are ",
-                                       FERRY_TIMELINE_COUNTERS)));
+                    FieldError("timeline", absl::StrCat("reset 'over' counter ", reset->timeline,
+                                                        ": there are ", FERRY_TIMELINE_COUNTERS)));
     }
     session.timelines().ResetFailures(reset->timeline);
     Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
@@ -161,18 +161,19 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
   if (!hello.resume.has_value()) return TimelinePages::Create();
   const AttachResume& resume = *hello.resume;
   if (fds.size() != 1) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("attach: the memfd of the timelines must come with `resume`, ",
-                              fds.size(), " descriptors did"));
+    return FieldError("resume",
+                      absl::StrCat("attach: the memfd of the timelines must come with `resume`, ",
+                                   fds.size(), " descriptors did"));
   }
   if (resume.next_transfer_id == 0 ||
       resume.next_transfer_id >= (uint64_t{1} << kTransferSequenceBits)) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
+    return FieldError(
+        "resume.next_transfer_id",
+        absl::StrCat("attach: transfer ids cannot go on from ", resume.next_transfer_id));
   }
   // Before anything else is asked of it: what is no memfd may not answer.
   if (absl::Status fit = CheckMemfd(fds[0].get(), FERRY_TIMELINE_BYTES); !fit.ok()) {
-    return Annotate(fit, "attach: resuming a session's timelines");
+    return OfField(Annotate(fit, "attach: resuming a session's timelines"), "resume");
   }
   const bool same_daemon = resume.incarnation == options_.incarnation;
   struct stat pages {};
@@ -223,8 +224,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
               {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}}));
   }
   if (!GoodName(hello.name)) {
-    return refuse(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                        "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]"));
+    return refuse(FieldError("name", "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]"));
   }
   if (draining_) {
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
@@ -240,7 +240,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
                        sessions_closed_.For(control_.Now(), 1)));
   }
   absl::StatusOr<std::unique_ptr<TimelinePages>> pages = PagesFor(hello, std::move(fds));
-  if (!pages.ok()) return refuse(pages.status());
+  if (!pages.ok()) return refuse(OfField(pages.status(), "resume"));
 
   before_hello_.erase(connection);
   const SessionId id = NewId();

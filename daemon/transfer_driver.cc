@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/field_error.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "transfer/device_map.h"
@@ -119,9 +120,8 @@ absl::Status TransferDriver::Join(Session& session, const std::string& domain,
                                   GlobalDeviceId device, const std::string& name) {
   const auto invalid = [](const char* field, absl::string_view what, size_t least, size_t most,
                           size_t bytes) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 absl::StrCat("join: ", what, " has ", least, " to ", most, " bytes, not ", bytes),
-                 {{"field", field}});
+    return FieldError(
+        field, absl::StrCat("join: ", what, " has ", least, " to ", most, " bytes, not ", bytes));
   };
   if (domain.size() > kMaxDomainBytes) {
     return invalid("domain", "the domain's name", 0, kMaxDomainBytes, domain.size());

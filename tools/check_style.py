@@ -35,6 +35,9 @@ WORDS = {
     "duration": (lambda f: f.startswith(PRODUCT) and f.endswith(CPP),
                  re.compile(r"\babsl::FormatDuration\b|%[.\d]*[dfg](?:ms|us|ns|s)\b"),
                  "people read \"1.5 s\": DurationText of base/duration.h"),
+    "field": (lambda f: f.startswith("daemon/") and f.endswith(CPP),
+              re.compile(r"\bReason::kFieldInvalid\b"),
+              "FieldError or OfField of base/field_error.h say which field"),
     "todo": (lambda f: f.endswith(CODE) and not f.startswith(("tools/check_style.py", "tests/tools/")),
              re.compile(r"\b(TODO|FIXME|XXX)\b"), "do it, or file an issue"),
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -134,7 +135,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                           const pb::ReleaseDeviceRequest* request,
                                           pb::ReleaseDeviceResponse*) override {
     return OnGpu(context, request->global_device_id(), [](LocalDevice& device) {
-      absl::Status released = device.gpu->Release();
+      absl::Status released = OfField(device.gpu->Release(), "global_device_id");
       if (released.ok()) {
         FERRY_LOG(info, "gpu.released", LogFields("device", device.id),
                   "an operator took it: arenas on it are refused until it is reclaimed");

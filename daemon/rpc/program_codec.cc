@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status.h"
 #include "compute/program/verify.h"
 
@@ -28,8 +29,8 @@ constexpr std::array<v1::DataType, compute::kDTypes> kDataTypeOf = {
 };
 
 absl::Status BadProgram(const std::string& where, const std::string& text) {
-  return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-               absl::StrCat("read the program: ", where, ": ", text));
+  return FieldError(absl::StrCat("program.", where),
+                    absl::StrCat("read the program: ", where, ": ", text));
 }
 
 absl::StatusOr<compute::TensorType> TypeFromProto(const v1::TensorType& proto,
@@ -203,8 +204,11 @@ absl::StatusOr<compute::Program> FromProto(const v1::Program& proto) {
   for (int i = 0; i < proto.nodes_size(); ++i) {
     RETURN_IF_ERROR(AddNode(proto.nodes(i), absl::StrCat("nodes[", i, "]"), program));
   }
-  RETURN_IF_ERROR(ToStatus(program, CheckStructure(program)));
-  return program;
+  const std::vector<compute::Problem> problems = CheckStructure(program);
+  if (problems.empty()) return program;
+  const int64_t op = problems[0].op;
+  return OfField(ToStatus(program, problems),
+                 op < 0 ? "program" : absl::StrCat("program.nodes[", op, "]"));
 }
 
 }  // namespace ferry

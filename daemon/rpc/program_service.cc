@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
+#include "base/field_error.h"
 #include "base/status.h"
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/convert.h"
@@ -14,8 +15,7 @@ namespace {
 absl::StatusOr<ProgramSource> SourceOf(const v1::ProgramSource& source) {
   if (source.has_text()) return ProgramSource(source.text());
   if (!source.has_program()) {
-    return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                 "compile a program: source has neither a program nor a text");
+    return FieldError("source", "compile a program: source has neither a program nor a text");
   }
   ASSIGN_OR_RETURN(compute::Program program, FromProto(source.program()));
   return ProgramSource(std::move(program));

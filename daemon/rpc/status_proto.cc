@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
@@ -48,7 +49,7 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
   if (status.ok()) return;
   if (violations.empty()) {
     const Metadata metadata = MetadataOf(status);
-    const auto field = metadata.find("field");
+    const auto field = metadata.find(kFieldMetadata);
     if (field != metadata.end()) return ToProto(status, {{field->second, status}}, out);
   }
   out->set_code(static_cast<int>(status.code()));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status.h"
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/convert.h"
@@ -105,8 +106,8 @@ class PostStream final
       return;
     }
     if (incoming_.batch_case() == v1::PostTransfersRequest::BATCH_NOT_SET) {
-      return output_->Finish(ToGrpc(Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
-                                          "PostTransfers: neither send nor receive is given")));
+      return output_->Finish(
+          ToGrpc(FieldError("batch", "PostTransfers: neither send nor receive is given")));
     }
     PostBatch batch =
         incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/field_error.h"
 #include "daemon/session_table.h"
 #include "tests/daemon/support.h"
 
@@ -67,7 +68,12 @@ class SessionTableRig {
     EXPECT_EQ(sent.size(), before + 1) << "one command, one answer";
     if (sent.size() == before) return {};
     EXPECT_EQ(sent.back().connection, connection);
-    return sent.back().reply;
+    const AttachReply& reply = sent.back().reply;
+    if (HasReason(reply.error, Reason::kFieldInvalid)) {
+      EXPECT_TRUE(!reply.violations.empty() || MetadataOf(reply.error).contains(kFieldMetadata))
+          << "which field? " << reply.error;
+    }
+    return reply;
   }
   Session* Open(Door::ConnectionId connection, const Credentials& who = kAlice) {
     table.OnConnected(connection, {});

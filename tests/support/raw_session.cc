@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "google/rpc/error_details.pb.h"
@@ -79,10 +80,13 @@ absl::Status RawSession::Finish(grpc::ClientContext& context,
 std::string NameOf(const google::rpc::Status& status) {
   if (status.code() == 0) return "OK";
   std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(status.code()));
+  bool named = false;  // which field is bad
   for (const google::protobuf::Any& detail : status.details()) {
     google::rpc::ErrorInfo info;
     if (detail.UnpackTo(&info)) absl::StrAppend(&name, "/", info.reason());
+    named = named || detail.Is<google::rpc::BadRequest>();
   }
+  if (absl::EndsWith(name, "/FIELD_INVALID") && !named) name += ", of no field";
   return name;
 }
 

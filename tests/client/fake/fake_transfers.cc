@@ -76,6 +76,9 @@ void FakeDaemon::Register(Session* session, const v1::RegisterArena& wanted,
   }
   if (gpu != (wanted.memory() > v1::ARENA_MEMORY_MEMFD)) {
     *response->mutable_error() = MakeStatus(3, "FIELD_INVALID", "memory of another kind of device");
+    google::rpc::BadRequest bad;
+    AddViolation(&bad, "memory", "another kind of device");
+    response->mutable_error()->add_details()->PackFrom(bad);
     return;
   }
   std::vector<int> fds = passed;

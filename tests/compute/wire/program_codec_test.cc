@@ -43,6 +43,9 @@ TEST(ProgramCodecTest, WhatIsNoProgramIsRefusedByName) {
     change(proto);
     const absl::StatusOr<compute::Program> program = FromProto(proto);
     EXPECT_EQ(program.status().code(), absl::StatusCode::kInvalidArgument);
+    if (HasReason(program.status(), Reason::kFieldInvalid)) {
+      EXPECT_THAT(MetadataOf(program.status())["field"], ::testing::StartsWith("program"));
+    }
     return std::string(program.status().message());
   };
   using ::testing::HasSubstr;
