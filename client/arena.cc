@@ -170,6 +170,9 @@ void ShowAgain(ferry_arena* arena, Connection& connection) {
     if (refused != nullptr) {
       refused->message =
           "the daemon came back and did not take the arena again: " + refused->message;
+      // Whoever is told has named the arena, and nothing that it was registered with.
+      if (refused->reason == kReasonFieldInvalid)
+        refused->violations = {{"arena", refused->message}};
     }
   }
   SetKnown(arena, connection, registered.id, std::move(refused));
