@@ -8,6 +8,7 @@
 #include <grpcpp/support/channel_arguments.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 
 #include "client/attach.h"
@@ -22,7 +23,7 @@ constexpr int kMaxReceiveBytes = 16 << 20;
 constexpr size_t kCopyBelow = 4096;
 
 const RpcMethod& MethodOf(Method method) {
-  static const RpcMethod* const kMethods = new RpcMethod[]{
+  static const auto& kMethods = *new std::array<RpcMethod, 10>{{
       {"/ferry.v1.TransferService/CrossHostSend", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/CrossHostReceive", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/PostTransfers", RpcMethod::BIDI_STREAMING},
@@ -33,7 +34,7 @@ const RpcMethod& MethodOf(Method method) {
       {"/ferry.v1.ProgramService/Run", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.SessionService/ListClusterDevices", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.SessionService/JoinDomain", RpcMethod::NORMAL_RPC},
-  };
+  }};
   return kMethods[static_cast<int>(method)];
 }
 

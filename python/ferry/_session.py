@@ -275,7 +275,8 @@ class Session:
         as it is until the future is done. Anything else, if contiguous, is copied once: of host memory into an arena on
         `device` before this returns, of a GPU on the GPU. A GPU's bytes are sent behind the kernels that torch's current
         stream has been given so far.
-        deadline: seconds for each transfer to start; None: the daemon's default. priority: -100 to 100.
+        deadline: seconds for each transfer to start, by tcp, ucx and nccl to end; None: the daemon's default.
+        priority: -100 to 100.
         route: insists on one ("local", "tcp", ...).
         """
         options = self._options(deadline, priority, route)

@@ -7,6 +7,7 @@ docs/kubernetes.md promises of it.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,21 @@ def pods(documents):
     for document in documents:
         if document["kind"] in ("DaemonSet", "Job"):
             yield document, document["spec"]["template"]["spec"]
+
+
+class Page(unittest.TestCase):
+    def test_an_overlay_of_ones_own_names_another_place_for_every_image(self):
+        """The lines of docs/kubernetes.md that write it, as they stand there."""
+        with open(f"{FOLDER}/../../docs/kubernetes.md", encoding="utf-8") as file:
+            (lines,) = re.findall(r"^    (mkdir \S+/mine\n.*?\n    END)$", file.read(), re.MULTILINE | re.DOTALL)
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copytree(FOLDER, f"{copy}/deploy/k8s")
+            subprocess.run(["bash", "-c", lines.replace("\n    ", "\n")], cwd=copy, check=True)
+            text = subprocess.run([f"{TOOLS}/bin/kubectl", "kustomize", f"{copy}/deploy/k8s/overlays/mine"], check=True,
+                                  capture_output=True, text=True).stdout
+        images = re.findall(r"image: (\S+)", text)
+        self.assertGreater(len(images), 2)
+        self.assertEqual(set(images), {"registry.example.com/ferryd:0.1.0"})
 
 
 class Manifests(unittest.TestCase):

@@ -32,6 +32,8 @@ def blocks_of(page):
 # Of docs/python.md, in its order: a word of each block, and who runs it as it stands there.
 BLOCKS = [
     ("local_node", "here"),
+    ('to="node-b/host0"', "here"),
+    ('frm="node-a/host0"', "here"),
     ("wait_stream", "tests/gpu/torch_tensors.py"),
     ("mem_pool", "tests/gpu/torch_tensors.py"),
     ("ferry.ray", "tests/python/test_ray.py"),
@@ -59,6 +61,17 @@ def test_the_first_transfer_of_a_page(run, page):
     first = blocks_of(page)[0]
     assert len(first.splitlines()) <= 6
     assert run(first) == "[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n"
+
+
+def test_the_two_processes_of_the_page(nodes):
+    ends = []
+    for word, directory in (('frm="node-a/host0"', nodes.b), ('to="node-b/host0"', nodes.a)):
+        environment = {**os.environ, "FERRY_CLIENT_DIR": directory}
+        command = [sys.executable, "-c", block_with(word)]
+        ends.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    said = [end.communicate(timeout=60)[0] for end in ends]
+    assert said == ["[0. 1. 2. 3. 4. 5. 6. 7. 8. 9.]\n", ""]
+    assert [end.returncode for end in ends] == [0, 0]
 
 
 COMING_FROM = {"torch-distributed": ("torch", "True\n"), "jax": ("jax", "bfloat16 15\n"), "nixl": ("numpy", "[5 0 3]\n")}

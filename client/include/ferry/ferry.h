@@ -165,13 +165,14 @@ enum {
   FERRY_F8E8M0FNU,
   FERRY_F4E2M1FN
 };
+/* Routes: how bytes travel. The daemons choose; `ferryctl route SRC DST` says which and why. */
 enum {
-  FERRY_ROUTE_ANY = 0,
-  FERRY_ROUTE_LOCAL,
-  FERRY_ROUTE_MAPPED,
-  FERRY_ROUTE_UCX,
-  FERRY_ROUTE_NCCL,
-  FERRY_ROUTE_TCP
+  FERRY_ROUTE_ANY = 0, /* whichever they choose */
+  FERRY_ROUTE_LOCAL,   /* between two devices of one daemon: it copies */
+  FERRY_ROUTE_MAPPED,  /* between two daemons of one host: one copies out of the other's memory */
+  FERRY_ROUTE_UCX,     /* by RDMA, or what else UCX is configured to take */
+  FERRY_ROUTE_NCCL,    /* between GPUs, by NCCL */
+  FERRY_ROUTE_TCP      /* over TCP connections of the two daemons */
 };
 
 typedef struct ferry_range {
@@ -201,10 +202,17 @@ typedef struct ferry_block_table {
 } ferry_block_table;
 
 /* One end of one transfer. Its bytes are `ranges`, `strided` or `blocks`: at most one of them. The
- * other end may be laid out differently; only the number of bytes must agree. */
+ * other end may be laid out differently; only the number of bytes must agree.
+ *
+ * A send may be posted before its data exists, a receive before its memory may be overwritten.
+ * With has_defined_at = 1, defined_timeline = 5 and defined_value = 42 the transfer starts once the
+ * application has called ferry_define(session, 5, 42), or has set a larger value.
+ *
+ * The deadline counts from posting. Until then the transfer must have started; by tcp, ucx or nccl
+ * it must also have ended, however far its bytes have come (EXECUTING). */
 typedef struct ferry_transfer {
   uint64_t remote_device; /* global id: destination of a send, source of a receive */
-  const void* key;        /* transfer key, 1 to 64 bytes; says also of which step or attempt */
+  const void* key; /* transfer key, 1 to 64 bytes; for one payload only: it names the step too */
   size_t key_bytes;
   const ferry_range* ranges; /* in order; none, and neither of the next two: zero bytes */
   size_t range_count;
@@ -216,18 +224,22 @@ typedef struct ferry_transfer {
   int has_defined_at;                 /* 0: the bytes may be touched now */
   uint32_t defined_timeline;          /* else: once this 'defined' counter ... */
   uint64_t defined_value;             /* ... has reached this */
-  uint64_t deadline_ns;               /* to the start, from posting; 0: the batch's */
+  uint64_t deadline_ns;               /* as said above; 0: the batch's */
 } ferry_transfer;
 
 typedef struct ferry_post_options {
   size_t struct_size;
-  const void* domain; /* the job's secret name, at most 32 bytes; NULL: the uid's */
+  /* The job's secret name, at most 32 bytes. Only ends of one domain meet. NULL: the domain of this
+   * process's numeric user id, which is the same at every node. */
+  const void* domain;
   size_t domain_bytes;
-  /* 'over' counter of these transfers, 1 to 63, bound to the device of its first use at this
-   * daemon; 0: any, one for each device (ferry_batch_timeline says which): counter 0 for the first
+  /* Leave it 0 unless you watch counters yourself (ferry_over_wait). Else the 'over' counter of
+   * these transfers, 1 to 63, which is bound to the device of its first use at this daemon. With 0
+   * the library takes one for each device, which ferry_batch_timeline says: counter 0 for the first
    * device that posts so, for others from 63 down one that was not named before. */
   uint32_t over_timeline;
-  uint64_t deadline_ns; /* for a transfer to start, a job to end; 0: the daemon's default, 60 s */
+  uint64_t deadline_ns; /* of each transfer as ferry_transfer says, of a job to its end; 0: the
+                         * daemon's default, 60 s */
   int32_t priority;     /* -100 to 100: the session's own transfers that wait for a device go in its
                          * order; against other sessions 50 more is twice the share. The receive's
                          * counts, unless it is 0; then the send's */
