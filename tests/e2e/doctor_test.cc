@@ -109,6 +109,24 @@ TEST_F(DoctorTest, APeerThatCannotBeReachedIsWrong) {
   EXPECT_THAT(Ferryctl("doctor"), HasSubstr("\n0 wrong"));
 }
 
+// Each daemon knows its own links alone, so those of others are asked of others.
+TEST_F(DoctorTest, OtherNodesDaemonsAreAskedForTheLinksBetweenThem) {
+  ClusterOptions options;
+  options.nodes = 3;
+  Start(options);
+  const std::string ask =
+      absl::StrCat("doctor ", node(1).runtime_dir(), " ", node(2).runtime_dir());
+  Ferryctl("route 2 4", 0, 1);
+  ASSERT_TRUE(nodes().AwaitLink(1, 2));
+  EXPECT_THAT(Ferryctl(ask), HasSubstr("ok       links of others: up: node-b and node-c\n"));
+  node(2).Kill();
+  ASSERT_TRUE(Await([&] { return absl::StrContains(Ferryctl("status", 0, 1), " lost "); }));
+  EXPECT_THAT(Ferryctl(ask, 8),
+              AllOf(HasSubstr("wrong    link of node-b and node-c: node-b says lost: "),
+                    HasSubstr(absl::StrCat("wrong    daemon at ", node(2).runtime_dir(), ": ")),
+                    HasSubstr("no daemon listens there")));
+}
+
 TEST_F(DoctorTest, PermissionsThatKeepUsersOutOrLetThemInAreTold) {
   ClusterOptions options;
   options.nodes = 1;

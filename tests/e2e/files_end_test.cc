@@ -220,6 +220,25 @@ TEST_F(FilesEndTest, AReceiverHearsThatTheSenderWasKilled) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin"));
 }
 
+// Between the preamble and its own promise: what it posts then has no link any more, and would wait
+// for what the sender's next daemon knows nothing of.
+TEST_F(FilesEndTest, AReceiverHearsThatTheSendersNodeWentWhileTheyMet) {
+  Start();
+  WriteFile(directory_ / "in.bin", Bytes(300'000));
+  StartReceiver(directory_ / "out.bin");
+  ASSERT_TRUE(Waits(1, "the-file#file"));
+  receiver_->Signal(SIGSTOP);
+  StartSender(directory_ / "in.bin");
+  ASSERT_TRUE(AwaitMeeting());
+  node(0).Kill();
+  ASSERT_TRUE(Await([&] { return node(1).admin().Status().peers(0).state() == "lost"; }));
+  receiver_->Signal(SIGCONT);
+  EXPECT_EQ(sender_->Wait(), std::optional<int>(4)) << Output();
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(4)) << Output();
+  EXPECT_THAT(ReadFile(directory_ / "recv.out"), HasSubstr("UNAVAILABLE PEER_UNREACHABLE"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin"));
+}
+
 TEST_F(FilesEndTest, AReceiverHearsWhyTheSenderGaveUp) {
   Start();
   StartReceiver(directory_ / "out.bin");

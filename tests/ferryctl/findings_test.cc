@@ -136,6 +136,10 @@ TEST_F(FindingsTest, AFastRoadThatIsNotTakenIsAWarning) {
                     Not(Contains(Is(Severity::kWarning, "routes to node-b", "nccl")))));
   EXPECT_THAT(RouteFindings("node-b", true, routes),
               Contains(Is(Severity::kWarning, "GPU routes to node-b", "no nccl: NCCL is 2.28.9")));
+  routes.mutable_options(0)->set_reason(
+      "connect to /run/ferry-b/peer/peer.sock: No such file or directory");
+  EXPECT_THAT(RouteFindings("node-b", false, routes),
+              Contains(Field(&Finding::advice, HasSubstr("if each one's runtime_dir is mounted"))));
   routes.mutable_options(0)->set_reason("node-b is on another host");
   EXPECT_THAT(RouteFindings("node-b", false, routes),
               Not(Contains(Field(&Finding::severity, Severity::kWarning))));

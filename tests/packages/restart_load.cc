@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session that lives through every restart of its daemon (tools/packages-test): it sends to
 // itself, from device 0 to device 1, transfer after transfer, as long as the file is there, and
-// prints how long it was without.
+// prints how long it was without, and of the restart that took longest what it waited for.
 //   restart_load FILE
 // Exit status 1 if a transfer that ended well did not bring its bytes, or brought those of another.
 #include <unistd.h>
@@ -10,7 +10,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,10 +26,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kBytes = 65'536;
 constexpr uint64_t kNever = ~uint64_t{0};
 constexpr auto kPatience = std::chrono::seconds(60);
-
-double MillisecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
 
 double Quantile(std::vector<double> values, double quantile) {
   if (values.empty()) return 0;
@@ -39,6 +39,56 @@ void Print(const char* what, const std::vector<double>& values) {
               Quantile(values, 0.99), values.size());
 }
 
+// For how long some task of this machine has waited for a CPU since it was booted; 0 where the
+// kernel does not tell.
+double MillisecondsOfPressure() {
+  std::ifstream file("/proc/pressure/cpu");
+  std::string word;
+  while (file >> word) {
+    if (word.rfind("total=", 0) == 0) return std::strtod(word.c_str() + 6, nullptr) / 1000;
+  }
+  return 0;
+}
+
+// When what came next, of one restart.
+struct Restart {
+  Clock::time_point well;                    // the last transfer of the old life was over
+  Clock::time_point refused;                 // the next one was
+  Clock::time_point lost;                    // the old daemon was
+  Clock::time_point attached;                // to the new one
+  Clock::time_point first;                   // the first transfer of the new life was over
+  long long began = 0;                       // seconds since 1970, of `refused`
+  double pressure = 0;                       // at `refused`; once it has ended, since then
+  std::map<std::string, unsigned> failures;  // by reason
+
+  static double Milliseconds(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double, std::milli>(to - from).count();
+  }
+  double Without() const { return Milliseconds(well, first); }
+  void Fails(const std::string& reason) {
+    if (failures.empty()) {
+      refused = Clock::now();
+      began = static_cast<long long>(std::time(nullptr));
+      pressure = MillisecondsOfPressure();
+    }
+    ++failures[reason];
+  }
+  void Ends() {
+    first = Clock::now();
+    pressure = MillisecondsOfPressure() - pressure;
+  }
+  void Print() const {
+    std::printf(
+        "slowest restart: %.0f ms, from second %lld on: %.0f ms until one was refused, %.0f ms "
+        "until the daemon was gone, %.0f ms until the next one was there, %.0f ms until a transfer "
+        "was over; tasks waited for a CPU in %.0f ms of that; failures:",
+        Without(), began, Milliseconds(well, refused), Milliseconds(refused, lost),
+        Milliseconds(lost, attached), Milliseconds(attached, first), pressure);
+    for (const auto& [reason, count] : failures) std::printf(" %s %u", reason.c_str(), count);
+    std::printf("\n");
+  }
+};
+
 class Load {
  public:
   Load()
@@ -47,30 +97,31 @@ class Load {
         to_(*session_.CreateArena(1, kBytes)) {}
 
   int Run(const char* file) {
-    Clock::time_point well = Clock::now(), attached = well;
+    Restart restart;
+    restart.well = Clock::now();
     bool new_life = false;
     while (!wrong_ && access(file, F_OK) == 0) {
       if (TransferOne()) {
-        if (new_life) {
-          to_first_.push_back(MillisecondsSince(attached));
-          without_.push_back(MillisecondsSince(well));
-          new_life = false;
-        }
-        well = Clock::now();
+        if (new_life) Ended(restart);
+        new_life = false;
+        restart = Restart();
+        restart.well = Clock::now();
         continue;
       }
       ++failed_;
+      restart.Fails(reason_);
       if (reason_ != "DAEMON_LOST") {
         // It drains. No transfer is on this timeline, so that only its end, or the time, ends this.
         const ferry::Status gone = session_.WaitOver(1, kNever, std::chrono::milliseconds(100));
         if (gone.reason() != "DAEMON_LOST") continue;
       }
+      restart.lost = Clock::now();
       const ferry::Status waited = session_.WaitAttached(kPatience);
       if (!waited.ok()) {
         std::printf("the session is lost: %s\n", waited.ToString().c_str());
         return 1;
       }
-      attached = Clock::now();
+      restart.attached = Clock::now();
       new_life = true;
     }
     Report();
@@ -78,6 +129,12 @@ class Load {
   }
 
  private:
+  void Ended(Restart& restart) {
+    restart.Ends();
+    to_first_.push_back(Restart::Milliseconds(restart.attached, restart.first));
+    without_.push_back(restart.Without());
+    if (without_.size() == 1 || restart.Without() > slowest_.Without()) slowest_ = restart;
+  }
   static ferry::SessionOptions Options() {
     ferry::SessionOptions options;
     options.timeout = kPatience;
@@ -115,6 +172,7 @@ class Load {
         static_cast<unsigned long long>(moved_), static_cast<unsigned long long>(failed_));
     Print("re-attached to first transfer", to_first_);
     Print("last transfer before a restart to first one after", without_);
+    if (!without_.empty()) slowest_.Print();
   }
   unsigned long long Number() const { return static_cast<unsigned long long>(number_); }
 
@@ -124,6 +182,7 @@ class Load {
   bool wrong_ = false;
   std::string reason_;  // of the last failure
   std::vector<double> to_first_, without_;
+  Restart slowest_;
 };
 
 }  // namespace

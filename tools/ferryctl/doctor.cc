@@ -22,6 +22,8 @@
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/child_process.h"
 #include "tools/ferryctl/format.h"
+#include "tools/ferryctl/link_findings.h"
+#include "tools/ferryctl/options.h"
 #include "tools/ferryctl/ports.h"
 #include "tools/ferryctl/socket_findings.h"
 
@@ -160,6 +162,34 @@ Findings PortFindings(const admin::GetStatusResponse& status) {
   return findings;
 }
 
+Findings OthersFindings(const Globals& globals, const admin::GetStatusResponse& own,
+                        const std::vector<std::string>& others) {
+  Findings findings;
+  std::vector<admin::GetStatusResponse> statuses = {own};
+  for (const std::string& dir : others) {
+    Globals there = globals;
+    there.runtime_dir = dir;
+    admin::GetStatusResponse status;
+    absl::StatusOr<AdminClient> client = AdminClient::Open(there);
+    absl::Status asked = client.status();
+    if (asked.ok()) {
+      asked = client->Call([&](auto& stub, auto* context) {
+        return stub.GetStatus(context, admin::GetStatusRequest(), &status);
+      });
+    }
+    if (asked.ok()) {
+      statuses.push_back(std::move(status));
+    } else {
+      findings.push_back({Severity::kWrong, absl::StrCat("daemon at ", dir),
+                          std::string(asked.message()),
+                          "its admin socket must be reached from here; ssh -L brings one of "
+                          "another host (docs/operating.md)"});
+    }
+  }
+  Append(LinkFindings(statuses), findings);
+  return findings;
+}
+
 class DoctorCommand : public Command {
  public:
   DoctorCommand()
@@ -172,10 +202,18 @@ class DoctorCommand : public Command {
                    "Look at this configuration of the daemon, too (where no daemon serves, at "
                    "/etc/ferry/ferryd.yaml if it is there)")
         ->check(CLI::ExistingFile);
+    app.add_option("runtime_dirs", others_,
+                   "Of other nodes' daemons: ask them too, whether the links between them are up");
+  }
+  std::string Lacks() const override {
+    for (const std::string& dir : others_) {
+      if (std::string bad = CheckRuntimeDir(dir); !bad.empty()) return bad;
+    }
+    return "";
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
-    const Findings findings = Examine(globals, config_);
+    const Findings findings = Examine(globals, config_, others_);
     Show(globals, findings);
     const bool wrong = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
       return finding.severity == Severity::kWrong;
@@ -204,11 +242,13 @@ class DoctorCommand : public Command {
   }
 
   std::string config_;
+  std::vector<std::string> others_;
 };
 
 }  // namespace
 
-Findings Examine(const Globals& globals, const std::string& config) {
+Findings Examine(const Globals& globals, const std::string& config,
+                 const std::vector<std::string>& others) {
   Findings findings = SocketFindings(globals.runtime_dir);
   admin::GetStatusResponse status;
   const absl::Status asked = AskDaemon(globals, status, findings);
@@ -219,6 +259,7 @@ Findings Examine(const Globals& globals, const std::string& config) {
   }
   const bool serves = status.pid() != 0;
   if (serves) Append(PortFindings(status), findings);
+  Append(OthersFindings(globals, status, others), findings);
   // One that does not let this user ask has its ports, and may have another configuration.
   const std::string file = serves || absl::IsPermissionDenied(asked) ? config : ConfigOf(config);
   if (!file.empty()) Append(ConfigFindings(file, serves), findings);

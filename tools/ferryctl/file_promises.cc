@@ -93,11 +93,15 @@ absl::Status FilePromises::MeetSender(uint64_t id) {
   PostTarget send = target_;
   send.end = End::kSend;
   ASSIGN_OR_RETURN(BatchPtr ours, PostWord(session_, send, ReceivedKey(key_, id), kOurs, kDone));
-  ours_ = std::move(ours);
+  const BatchPtr watched = std::exchange(ours_, std::move(ours));
   ASSIGN_OR_RETURN(met_, PostWord(session_, send, MetKey(key_, id), kMet));
   RETURN_IF_ERROR(FromFerry(ferry_define(session_, kWatchDone, 1)));
   ASSIGN_OR_RETURN(theirs_, PostWord(session_, target_, SentKey(key_, id), kTheirs));
-  return absl::OkStatus();
+  // If the link was lost since the preamble came, the sender has lost its file with it. What was
+  // posted here after that waits for the next link, on which nobody has its other halves.
+  if (ferry_batch_over(watched.get()) == 0) return absl::OkStatus();
+  const absl::Status status = tools::Wait(watched);
+  return HasReason(status, Reason::kPeerUnreachable) ? status : absl::OkStatus();
 }
 
 absl::Status FilePromises::WaitUntilMet() {

@@ -284,9 +284,14 @@ Findings RouteFindings(const std::string& peer, bool gpus,
     const bool one_host = route == "mapped" && !absl::StrContains(option.reason(), "another host");
     const bool of_gpus = route == "nccl" && gpus;
     if (one_host || of_gpus) {
+      const bool apart =
+          one_host && absl::StrContains(option.reason(), "No such file or directory");
       missing.push_back({Severity::kWarning, check,
                          absl::StrCat("no ", route, ": ", option.reason()),
-                         "transfers take a slower route"});
+                         apart ? "transfers take a slower route; daemons in containers of one host "
+                                 "share memory if each one's runtime_dir is mounted in the other's "
+                                 "too, at the same path"
+                               : "transfers take a slower route"});
     }
   }
   Findings findings;
