@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages as a newcomer follows them: all commands of a page in one shell, one after the other, in the order of the page.
 What the page says that they print is what they print. Of README.md it is the ten lines, on their two daemons the programs
-of it and of docs/c.md, and the two hosts, which are two daemons on loopback here.
+of it and of docs/c.md, and the two hosts, which are two daemons here: in a network namespace that has the addresses of both
+where one may be made, else on loopback.
 
 pages_test.py BIN: the folder of ferryd and ferryctl. --update writes into docs/first-program.md what its commands print.
 
@@ -75,6 +76,13 @@ def lines_of(path):
         return file.read().split("\n")
 
 
+def network_of_its_own():
+    """What a command begins with that shall have one, or nothing where none can be had."""
+    prefix = ["unshare", "--net"]
+    have = shutil.which("ip") and shutil.which("unshare")
+    return prefix if have and subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0 else []
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -87,7 +95,7 @@ def shape(text):
 
 
 class PagesTest(unittest.TestCase):
-    def run_all(self, commands, home):
+    def run_all(self, commands, home, prefix=()):
         examples = os.path.join(home, "two-nodes")
         shutil.copytree(os.path.join(ROOT, "examples", "two-nodes"), examples)
         renamed = {"/tmp/ferry-": home + "/ferry-", "/tmp/first": home + "/first", "examples/two-nodes": examples,
@@ -112,7 +120,7 @@ class PagesTest(unittest.TestCase):
         environment = dict(os.environ, HOME=home)
         environment.pop("LD_LIBRARY_PATH", None)
         environment.pop("PKG_CONFIG_PATH", None)
-        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+        done = subprocess.run([*prefix, "bash", "-c", "\n".join(script)], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=150, check=False)
         parts = re.split(r"\n=== \d+\n", "\n" + done.stdout)[1:]
         self.assertEqual(len(parts), len(commands), done.stdout)
@@ -152,9 +160,9 @@ class PagesTest(unittest.TestCase):
         self.assertGreater(len(commands), 10)
         self.follow(FIRST_PROGRAM, commands)
 
-    def run_lines(self, lines, home):
+    def run_lines(self, lines, home, prefix=()):
         """Runs them in one shell; each must end well. What each printed."""
-        outputs = self.run_all([(-1, line, []) for line in lines], home)
+        outputs = self.run_all([(-1, line, []) for line in lines], home, prefix)
         for line, (output, status) in zip(lines, outputs):
             self.assertEqual(status, 0, f"{line}: {output}")
         return [output for output, _ in outputs]
@@ -205,7 +213,7 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(len(commands), 7)
 
     def test_two_hosts_of_the_readme(self):
-        """Both on loopback, each with a folder for /etc/ferry and a daemon of this user instead of the unit's."""
+        """Both on this host, each with a folder for /etc/ferry and a daemon of this user instead of the unit's."""
         (secret, _), (configure, _), (transfer, _) = blocks_of(section_of(lines_of(README), "## Two hosts"))
         text = "\n".join(configure)
         start = "systemctl restart ferryd && ferryctl health --wait 30s"
@@ -214,6 +222,9 @@ class PagesTest(unittest.TestCase):
         self.assertEqual([line.split("# on ")[1] for line in transfer], ["node-b", "node-a"])
         with tempfile.TemporaryDirectory() as home:
             lines = ["export PATH=$PWD/build/release/bin:$PATH", f"cd {home}", *secret]
+            network = network_of_its_own()
+            if network:
+                lines += ["ip link set lo up", "ip address add 192.0.2.1/32 dev lo", "ip address add 192.0.2.2/32 dev lo"]
             for name, number in (("a", 1), ("b", 2)):
                 here = os.path.join(home, name)
                 os.mkdir(here)
@@ -223,13 +234,14 @@ class PagesTest(unittest.TestCase):
                 own = own.replace('listen: "192.0.2.1', f'listen: "192.0.2.{number}')
                 own = own.replace("-o ferry -g ferry ", "").replace("/etc/ferry", here).replace(
                     start, f"ferryd --config {here}/ferryd.yaml 2> {here}/log &\nferryctl --runtime-dir {here}/run health --wait 30s")
-                own = own.replace("192.0.2.1:7411", "127.0.0.1:7411").replace("192.0.2.2:7411", "127.0.0.1:7412")
+                if not network:
+                    own = own.replace("192.0.2.1:7411", "127.0.0.1:7411").replace("192.0.2.2:7411", "127.0.0.1:7412")
                 lines.append(f"set -e\n{own}\nset +e")
             there, here = (line.replace("ferryctl ", f"ferryctl --runtime-dir {home}/{line[-1]}/run ") for line in transfer)
             lines += [there.replace(" # on", " & R=$! # on"), here, "wait $R && cmp /etc/hosts /tmp/hosts"]
             lines = [line.replace("/tmp/hosts", home + "/hosts") for line in lines]
             lines += [f"ferryctl --runtime-dir {home}/{name}/run status" for name in "ab"]
-            outputs = self.run_lines(lines, home)
+            outputs = self.run_lines(lines, home, network)
         for output, other in zip(outputs[-2:], ("node-b", "node-a")):
             self.assertTrue(any(line.split()[:3:2] == [other, "up"] for line in output), output)
 
