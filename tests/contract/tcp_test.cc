@@ -265,6 +265,16 @@ class TcpLiar : public ::testing::Test {
       at += static_cast<size_t>(sent);
     }
   }
+  // Whether the next message is one that wants a firing of `tag`.
+  static bool HearsWanted(int socket, uint64_t tag) {
+    TcpHeader header;
+    if (recv(socket, &header, sizeof(header), MSG_WAITALL) != ssize_t{sizeof(header)}) return true;
+    std::vector<TcpEntry> entries(header.entries);
+    recv(socket, entries.data(), entries.size() * sizeof(TcpEntry), MSG_WAITALL);
+    return header.kind == static_cast<uint32_t>(TcpKind::kWanted) &&
+           std::any_of(entries.begin(), entries.end(),
+                       [&](const TcpEntry& entry) { return entry.tag == tag; });
+  }
   void ExpectRefused(uint64_t tag) {
     EXPECT_EQ(ReasonOf(answers_.Await(TransferId(tag))), Reason::kProtocolError);
     ExpectUntouched(100);
@@ -325,6 +335,45 @@ TEST_F(TcpLiar, AFiringThatNobodyWantsIsRefused) {
   Launch(LaunchRole::kSend, 3, 100, &client_.Prepare(1));
   Say(first.get(), TcpKind::kArrived, {{3, 1, 0}});
   ExpectRefused(3);
+}
+
+// A batch counts firings of all its transfers, of which others may be with honest peers: none
+// counts twice, whatever the entries of a message say.
+TEST_F(TcpLiar, AFiringIsOverOnceAndNotInPlaceOfAnother) {
+  struct Case {
+    uint64_t bytes;  // of the transfer
+    std::vector<TcpEntry> entries;
+  };
+  const Case cases[] = {
+      {100, {{0, 0, 100}, {0, 0, 0}}},
+      {100, {{0, 0, 0}, {0, 0, 100}}},
+      {100, {{0, 0, 60}, {0, 100, 0}, {0, 60, 40}}},
+      {0, {{0, 0, 0}, {0, 0, 0}}},
+  };
+  uint64_t tag = 0;
+  uint32_t batches = 0;
+  UniqueFd first, second;
+  for (Case lie : cases) {
+    PreparedBatch& batch = client_.Prepare(2);
+    const uint64_t liars = ++tag, other = ++tag;
+    Launch(LaunchRole::kReceive, liars, lie.bytes, &batch);
+    Launch(LaunchRole::kReceive, other, 100, &batch);
+    if (!first.valid()) first = Next(), second = Next();
+    Say(first.get(), TcpKind::kArmed, {{liars, 0, 0}, {other, 0, 0}});
+    client_.Fire(batches++, 1);
+    while (!HearsWanted(first.get(), liars)) {
+    }
+    uint64_t bytes = 0;
+    for (TcpEntry& entry : lie.entries) {
+      entry.tag = liars;
+      bytes += entry.bytes;
+    }
+    Say(first.get(), TcpKind::kBytes, lie.entries, bytes);
+    EXPECT_EQ(ReasonOf(answers_.Await(TransferId(liars))), Reason::kProtocolError);
+    EXPECT_FALSE(batch.IsOver(1)) << "the other's bytes have not come";
+    lane_.RunAndWait([&] { transport_->Abort(TransferId(other), 1, ByTheTest()); });
+    EXPECT_EQ(ReasonOf(answers_.Await(TransferId(other))), Reason::kCancelled);
+  }
 }
 
 TEST_F(TcpLiar, NonsenseEndsTheSetAndTheNextOneServes) {

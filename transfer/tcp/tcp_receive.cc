@@ -176,6 +176,7 @@ absl::string_view TcpTransport::Impl::Objection(const Op& receive, const TcpEntr
   const uint64_t bytes = receive.bytes();
   if (entry.at > bytes || entry.bytes > bytes - entry.at) return "bytes beyond its end came";
   if (entry.bytes > bytes - receive.cut) return "bytes came twice";
+  if (entry.bytes == 0 && bytes > 0) return "an entry without bytes came";
   if (receive.group != nullptr && receive.firing != receive.fired + 1) {
     return "bytes of a firing that nobody wants came";
   }
@@ -255,6 +256,13 @@ void TcpTransport::Impl::EndPart(Link& link, Incoming::Part& part) {
 }
 
 void TcpTransport::Impl::OnArrived(Op& receive, uint64_t bytes) {
+  // Entries that have bytes are counted where they are claimed; one without any ends the firing of
+  // a transfer without bytes, once: the batch counts firings of all its transfers, of other peers
+  // too.
+  if (receive.group != nullptr && receive.fired == receive.firing) {
+    return End(receive, OpError(absl::StatusCode::kInternal, Reason::kProtocolError, receive.op,
+                                "a firing came twice"));
+  }
   receive.over += bytes;
   if (receive.over < receive.bytes()) return;
   receive.group != nullptr ? FiringOver(receive) : End(receive, absl::OkStatus());
