@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/metrics_http.h"
+#include "daemon/peer_path.h"
 #include "daemon/peer_port.h"
 #include "daemon/rpc/attach_codec.h"
 
@@ -48,6 +49,7 @@ void Daemon::Impl::ToControl(const Door::Packet& packet, Task task) {
 
 absl::StatusOr<Door::ConnectionId> Daemon::Impl::ConnectToPeer(PeerId peer,
                                                                const std::string& path) {
+  RETURN_IF_ERROR(CheckPeerPath(path, [this](uid_t uid) { return peers->TrustsUid(uid); }));
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(path));
   ASSIGN_OR_RETURN(const Credentials credentials, PeerCredentials(socket.get()));
   if (!peers->TrustsUid(credentials.uid)) {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/fd.h"
+#include "base/printable.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kMostLinks = 40;  // as the system itself follows
+constexpr int kLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+
+absl::Status Refused(const std::string& path, absl::string_view why) {
+  return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+               absl::StrCat("connect to ", Printable(path), ": ", why));
+}
+
+// Names that are still to be entered, the next one last.
+void Push(absl::string_view path, std::vector<std::string>& names) {
+  const std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  names.insert(names.end(), parts.rbegin(), parts.rend());
+}
+
+}  // namespace
+
+absl::Status CheckPeerPath(const std::string& path, absl::FunctionRef<bool(uid_t)> trusts) {
+  if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos) {
+    return Refused(path, "it is no absolute path");
+  }
+  std::vector<std::string> names;
+  Push(path, names);
+  if (names.empty()) return Refused(path, "it is no socket");
+  // The socket's own name: it is not looked at.
+  names.erase(names.begin());
+  UniqueFd at(open("/", kLook | O_DIRECTORY));
+  for (int links = 0; !names.empty();) {
+    const std::string name = std::move(names.back());
+    names.pop_back();
+    UniqueFd next(openat(at.get(), name.c_str(), kLook));
+    struct statx info;
+    if (!next.valid() || statx(next.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                               STATX_TYPE | STATX_UID, &info) != 0) {
+      return ErrnoError(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                        absl::StrCat("connect to ", Printable(path)), errno);
+    }
+    if (info.stx_uid != 0 && !trusts(info.stx_uid)) {
+      return Refused(path, absl::StrCat("the directory ", Printable(name), " of it is of uid ",
+                                        info.stx_uid, ", which peer.uids does not list"));
+    }
+    if (!S_ISLNK(info.stx_mode)) {
+      at = std::move(next);
+      continue;
+    }
+    char target[PATH_MAX];
+    const ssize_t length = readlinkat(next.get(), "", target, sizeof(target));
+    if (length <= 0 || ++links > kMostLinks) return Refused(path, "it has a link to nowhere");
+    if (target[0] == '/') at.Reset(open("/", kLook | O_DIRECTORY));
+    Push(absl::string_view(target, static_cast<size_t>(length)), names);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ferry
