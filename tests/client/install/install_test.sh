@@ -16,7 +16,7 @@ mv "$work/made" "$work/prefix"  # an installed tree may be moved
 (cd "$work/prefix" && find . -type f -o -type l | sort) > "$work/installed"
 cat "$work/installed"
 # What a user needs: the programs that tools/demo builds, which need not have built any other, the library, its headers, Ferry's UCX.
-if grep -vE "^\./($bindir/(ferryd|ferryctl)|$libdir/libferry\.so.*|$libdir/(cmake/ferry|pkgconfig)/.*|include/ferry/.*|lib/ferry/ucx/.*)\$" \
+if grep -vE "^\./($bindir/(ferryd|ferryctl)|libexec/ferry/ferry-compile|$libdir/libferry\.so.*|$libdir/(cmake/ferry|pkgconfig)/.*|include/ferry/.*|lib/ferry/ucx/.*)\$" \
   "$work/installed"; then
   echo "FAIL: a user does not need these" >&2
   exit 1
