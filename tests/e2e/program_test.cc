@@ -326,7 +326,9 @@ TEST_F(ProgramTest, FerryctlCompilesKernelsAndKeepsThem) {
 #ifdef UNPACKED_NVRTC
   compile.insert(compile.end(), {"--nvrtc", UNPACKED_NVRTC});
 #endif
-  ASSERT_EQ(Ferryctl(compile), 0) << output_;
+  const int status = Ferryctl(compile);
+  if (status == 4) GTEST_SKIP() << "NO NVRTC: " << output_;
+  ASSERT_EQ(status, 0) << output_;
   EXPECT_THAT(output_, HasSubstr("kernels 1 sm_90a\n"));
   EXPECT_THAT(output_, HasSubstr(" spilled=0 "));
   EXPECT_THAT(output_, HasSubstr(" compiled, "));
