@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -40,7 +41,7 @@ absl::Status AddRate(std::vector<double>& rates, uint64_t bytes, const RateOf& e
 }
 
 void AddRow(Report& report, const char* name, const char* unit, const std::vector<double>& ours,
-            const char* peer, const std::vector<double>& theirs, double target,
+            const char* peer, const std::vector<double>& theirs, std::optional<double> target,
             bool at_most = false) {
   Row row;
   row.name = name;
@@ -69,7 +70,7 @@ absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& re
   RETURN_IF_ERROR(ping.PreparePing(8));
   RawTcp raw(kLarge);
   Large tcp, ucx;
-  std::vector<double> socket, one_buffer, posted, prepared, pings, bare;
+  std::vector<double> socket, one_buffer, posted, prepared, pings, bare, relayed;
   for (int round = 0; round < settings.rounds; ++round) {
     RETURN_IF_ERROR(RunLarge(nodes, by_tcp, tcp));
     RETURN_IF_ERROR(AddRate(socket, kLarge, raw.Run()));
@@ -83,6 +84,8 @@ absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& re
     pings.push_back(absl::ToDoubleMicroseconds(tools::Median(std::move(trips))));
     ASSIGN_OR_RETURN(const absl::Duration half, BareTcpHalfRoundTrip(kPings));
     bare.push_back(absl::ToDoubleMicroseconds(half));
+    ASSIGN_OR_RETURN(const absl::Duration through, RelayedTcpHalfRoundTrip(kPings));
+    relayed.push_back(absl::ToDoubleMicroseconds(through));
   }
   for (tools::BenchPair* pair : {&by_tcp, &by_ucx}) {
     RETURN_IF_ERROR(pair->Check([&] { return pair->Run(1, kLarge); }).status());
@@ -100,6 +103,8 @@ absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& re
          one_buffer, 0.9);
   AddRow(report, "8 B tcp, prepared", "us", pings, "half of a bare TCP round trip", bare, 1.5,
          /*at_most=*/true);
+  AddRow(report, "8 B tcp, prepared", "us", pings, "the same through threads that only pass on",
+         relayed, std::nullopt);
   return absl::OkStatus();
 }
 

@@ -27,6 +27,12 @@ absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_
 // asleep while they wait.
 absl::StatusOr<absl::Duration> BareTcpHalfRoundTrip(int times);
 
+// The same where each end has a thread between it and the connection, as a daemon's lane is: rung
+// by an eventfd, waiting for that and for the connection at once, it passes on 8 bytes and wakes
+// its end by a futex. It does nothing else: what a transfer takes by threads that sleep cannot be
+// less.
+absl::StatusOr<absl::Duration> RelayedTcpHalfRoundTrip(int times);
+
 // A stream of `bytes` through a TCP connection over loopback, from one thread to another, from the
 // first write to the last read.
 class RawTcp {
