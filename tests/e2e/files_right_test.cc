@@ -124,6 +124,8 @@ TEST_F(FilesRightTest, MoreTensorsThanMayBeInFlightGoInParts) { MoveManyTensors(
 TEST_F(FilesRightTest, TensorsGoOneByOneIfTheyMust) { MoveManyTensors(4); }
 
 TEST_F(FilesRightTest, TheSendersSumIsCompared) {
+  EXPECT_THAT(RunProgram({FerryctlProgram(), "send", "--help"}).output,
+              HasSubstr("recv compares it with its own"));
   Start();
   StartReceiver(directory_ / "out");
   End sender = OpenEnd(0, 4096);
@@ -187,8 +189,6 @@ TEST_F(FilesRightTest, WhereAFileCannotBePutIsToldToBothAtOnce) {
   EXPECT_EQ(ReadFile(directory_ / "file"), "a file");
 }
 
-TEST_F(FilesRightTest, ALongNameIsNoHindrance) {
-  Start();
 // Not even root replaces it, and says so before any byte has moved.
 TEST_F(FilesRightTest, WhatIsImmutableIsNotReplaced) {
   Start();
@@ -214,6 +214,8 @@ TEST_F(FilesRightTest, WhatIsImmutableIsNotReplaced) {
   }
 }
 
+TEST_F(FilesRightTest, ALongNameIsNoHindrance) {
+  Start();
   WriteFile(directory_ / "in.bin", Bytes(100'000));
   Move(directory_ / "in.bin", directory_ / std::string(255, 'n'));
   EXPECT_EQ(received_, std::optional<int>(0)) << Output();
