@@ -32,13 +32,4 @@ inline std::string LimitText(int error) {
   }
 }
 
-// Of a thread that could not be started; it needs address space too.
-inline std::string ThreadLimitText() {
-  rlimit limit{};
-  const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return LimitText(ENOMEM) + "; its user may have " +
-         (known ? std::to_string(limit.rlim_cur) : "any number of") +
-         " threads (ulimit -u), and its cgroup what pids.max says";
-}
-
 }  // namespace ferry

@@ -2,6 +2,7 @@
 #include "client/rpc.h"
 
 #include <fcntl.h>
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/rpc_method.h>
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 
 #include "client/attach.h"
 #include "client/timelines.h"
@@ -36,6 +38,16 @@ const RpcMethod& MethodOf(Method method) {
       {"/ferry.v1.SessionService/JoinDomain", RpcMethod::NORMAL_RPC},
   }};
   return kMethods[static_cast<int>(method)];
+}
+
+// The gRPC in libferry is nobody else's, and what goes wrong is in the statuses: it writes to the
+// program's stderr only if its variable asks for that.
+void QuietGrpc() {
+  static const bool kDone = [] {
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+    return true;
+  }();
+  (void)kDone;
 }
 
 }  // namespace
@@ -89,6 +101,7 @@ StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline
       ConnectUnix(dir, "client.sock", SOCK_STREAM, fds_, ForkFds::kRpc, deadline_ns, &fd));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   token_ = std::move(token);
+  QuietGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   arguments.SetMaxSendMessageSize(-1);  // the daemon's limit counts

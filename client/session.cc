@@ -9,7 +9,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "base/limit_text.h"
+#include "base/thread_limit_text.h"
 #include "base/thread_room.h"
 #include "client/parked_streams.h"
 #include "client/signals.h"
@@ -53,7 +53,7 @@ StatusPtr Session::Open(const Options& options, std::shared_ptr<Session>* sessio
     if (const int error = RoomForThreads(kGrpcThreads)) {
       return Error(kResourceExhausted, kReasonNotReady,
                    "opening a session: starting its threads: " +
-                       std::generic_category().message(error) + ThreadLimitText());
+                       std::generic_category().message(error) + ThreadLimitText(kGrpcThreads));
     }
   }
   std::shared_ptr<Session> made(new Session(options));

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/limit_text.h"
+#include "base/thread_limit_text.h"
 #include "client/status.h"
 
 namespace ferry::client {

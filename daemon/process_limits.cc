@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/limit_text.h"
 #include "base/status.h"
+#include "base/thread_limit_text.h"
 #include "base/thread_room.h"
 #include "proto/ferry/v1/timeline_layout.h"
 #include "transfer/mapped/link_page.h"
@@ -59,8 +59,8 @@ absl::Status CheckThreads(const Config& config) {
   const size_t threads = 8 + 3 * config.devices.host + JobThreads(config) + 2 * kGrpcThreads;
   const int error = RoomForThreads(threads);
   if (error == 0) return absl::OkStatus();
-  return TooSmall(absl::StrCat("start ", threads, " threads: ", strerror(error), ThreadLimitText(),
-                               " (systemd: TasksMax)"));
+  return TooSmall(absl::StrCat("start ", threads, " threads: ", strerror(error),
+                               ThreadLimitText(threads), " (systemd: TasksMax)"));
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ namespace {
 constexpr uint32_t kProtocol = 1;
 constexpr size_t kTokenBytes = 32;
 constexpr absl::Duration kFdsRetry = absl::Seconds(1);
+constexpr char kDrains[] =
+    " is draining; attach again when it serves: after its next start, or `ferryctl undrain` there";
 
 std::string NewToken() {
   std::string token(kTokenBytes, '\0');
@@ -228,7 +230,7 @@ void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& cre
   }
   if (draining_) {
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                        absl::StrCat("attach: ", options_.node, " is draining")));
+                        absl::StrCat("attach: ", options_.node, kDrains)));
   }
   const size_t of_uid = SessionsOf(credentials.uid);
   if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {

@@ -59,6 +59,7 @@ SHARED_HEADERS = {
     "proto/ferry/v1/timeline_layout.h": ["device", "daemon", "daemon/rpc", "client", "tests", "bench"],
     "device/huge_pages.h": ["client"],
     "base/limit_text.h": ["client"],
+    "base/thread_limit_text.h": ["client"],
     "base/thread_room.h": ["client"],
 }
 

@@ -226,24 +226,23 @@ void TransferEngine::Impl::LetWait(absl::Time now, Offered& offered) {
   const SessionId session = SessionOf(offered.offer.transfer);
   if (!from.offers.Fits(options.offers_per_peer, uid, session, offered.count())) {
     matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
-    return Answer(
-        offered,
-        WithRetryAfter(
-            OfferError(
-                offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                absl::StrCat(from.offers.all(), " offers of ", NodeName(offered.peer),
-                             " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
-                             uid, ", ", from.offers.OfSession(uid, session),
-                             " of these of the session; limits.offers_per_peer is ",
-                             options.offers_per_peer)),
-            from.offers_gone.For(now, 1)));
+    absl::Status full =
+        OfferError(offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+                   absl::StrCat(from.offers.all(), " offers of ", NodeName(offered.peer),
+                                " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
+                                uid, ", ", from.offers.OfSession(uid, session),
+                                " of these of the session; limits.offers_per_peer is ",
+                                options.offers_per_peer));
+    const std::optional<absl::Duration> after =
+        from.offers.RetryAfterFor(now, options.offers_per_peer, uid, session, offered.count());
+    return Answer(offered, after ? WithRetryAfter(std::move(full), *after) : std::move(full));
   }
   offered.in_matcher = true;
   offered.came = now;
   waiting_in_order.Add(offered);
   if (young_offer == nullptr) young_offer = &offered;
   waiting_offers += offered.count();
-  from.offers.Take(uid, session, offered.count());
+  from.offers.Take(uid, session, now + offered.offer.deadline, offered.count());
   SetTimer(offered);
 }
 

@@ -10,7 +10,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/retry_after.h"
 #include "transfer/engine.h"
 #include "transfer/kept_bytes.h"
 #include "transfer/offer_shares.h"
@@ -43,8 +42,7 @@ struct Peer {
   absl::Time more_until = absl::InfinitePast();
   absl::Status last_error;  // of a link that is not up; why it has left
   OfferShares offers;       // unmatched ones: what the bound counts
-  RetryAfter offers_gone;
-  KeptBytes kept;  // by its offers
+  KeptBytes kept;           // by its offers
 };
 
 }  // namespace ferry

@@ -36,7 +36,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
                Reason::kPeerUnreachable,
                status.ok()
                    ? "ended by the other side"
-                   : Printable(absl::string_view(status.error_message()).substr(0, kMaxErrorText)));
+                   : GrpcErrorText(Printable(
+                         absl::string_view(status.error_message()).substr(0, kMaxErrorText))));
 }
 
 // Delivers a reactor's events to control, as long as somebody there wants them.

@@ -87,7 +87,9 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
     out->add_details()->PackFrom(bad);
   }
   absl::Duration after = RetryAfterOf(status);
-  if (after <= absl::ZeroDuration() && status.code() == absl::StatusCode::kUnavailable) {
+  // For how long a node stays drained nobody knows: its operator ends that, or its next start.
+  if (after <= absl::ZeroDuration() && status.code() == absl::StatusCode::kUnavailable &&
+      ReasonOf(status) != Reason::kDraining) {
     after = kRetryUnavailable;
   }
   if (after > absl::ZeroDuration()) {

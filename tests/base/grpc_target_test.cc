@@ -19,5 +19,19 @@ TEST(GrpcTarget, HostsAreNoSchemes) {
   EXPECT_EQ(HostTarget("[fe80::1%eth0]:7411"), "dns:///%5bfe80::1%25eth0%5d:7411");
 }
 
+TEST(GrpcTarget, OfWhatGrpcSaysWhenItCannotConnectTheCauseIsLeft) {
+  const std::string all = "failed to connect to all addresses; last error: ";
+  EXPECT_EQ(GrpcErrorText(all + "UNKNOWN: ipv4:192.0.2.1:7411: Failed to connect to remote host: "
+                                "Connection refused"),
+            "connect to 192.0.2.1:7411: Connection refused");
+  EXPECT_EQ(GrpcErrorText(all + "UNAVAILABLE: ipv6:%5B2001:db8::1%5D:7411: connection attempt "
+                                "timed out before receiving SETTINGS frame"),
+            "connect to [2001:db8::1]:7411: connection attempt timed out before receiving SETTINGS "
+            "frame");
+  EXPECT_EQ(GrpcErrorText(all + "No route to host"), "connect to No route to host");
+  EXPECT_EQ(GrpcErrorText(all), "connect to ");
+  EXPECT_EQ(GrpcErrorText("Socket closed"), "Socket closed");
+}
+
 }  // namespace
 }  // namespace ferry

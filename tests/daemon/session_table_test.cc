@@ -224,7 +224,7 @@ TEST(SessionTableHello, WithATokenIsRefusedWhetherItIsInUseOrUnknown) {
 TEST(SessionTableHello, WhileDrainingIsRefused) {
   SessionTableRig rig;
   rig.table.SetDraining(true);
-  ExpectRefused(rig, rig.Hello(), "UNAVAILABLE/DRAINING", "node-a is draining");
+  ExpectRefused(rig, rig.Hello(), "UNAVAILABLE/DRAINING", "attach again when it serves");
   rig.table.SetDraining(false);
   EXPECT_NE(rig.Open(1), nullptr);
 }

@@ -131,9 +131,11 @@ TEST(StatusProto, RefusalsThatPassTellWhenToTryAgain) {
   const auto retries = [](absl::StatusCode code, Reason reason) {
     return DetailsOf<google::rpc::RetryInfo>(Encoded(Error(code, reason, "x")));
   };
-  ASSERT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kDraining).size(), 1u);
-  EXPECT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kDraining)[0].retry_delay().nanos(),
+  ASSERT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kNotReady).size(), 1u);
+  EXPECT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kNotReady)[0].retry_delay().nanos(),
             100'000'000);
+  EXPECT_EQ(retries(absl::StatusCode::kUnavailable, Reason::kDraining).size(), 0u)
+      << "only somebody's word ends that";
   EXPECT_EQ(retries(absl::StatusCode::kResourceExhausted, Reason::kQueueFull).size(), 0u);
   EXPECT_EQ(retries(absl::StatusCode::kResourceExhausted, Reason::kQuotaBytes).size(), 0u);
   EXPECT_EQ(retries(absl::StatusCode::kAborted, Reason::kPoisoned).size(), 0u);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -16,6 +17,10 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// Of drains that end before their deadline.
+constexpr char kDrainsFor[] = "2s";
+constexpr absl::Duration kPastTheDrain = absl::Milliseconds(2500);
 
 class DrainTest : public ClusterTest {
  protected:
@@ -35,6 +40,16 @@ class DrainTest : public ClusterTest {
     Must(end.session.Receive(1, {Transfer(0, "pair", {})}));
     return Must(end.session.Send(0, {later}));
   }
+  // A transfer of a session of its own that ends by its deadline, `after` from now, whether the
+  // node drains meanwhile or not: who waits for it is past a drain's deadline that is earlier.
+  Batch PostClock(End& clock, absl::Duration after) {
+    PostOptions options;
+    options.deadline = absl::ToChronoNanoseconds(after);
+    Transfer never(clock.device, "clock", {});
+    never.defined_at = Transfer::DefinedAt{0, 1};
+    Must(clock.session.Receive(clock.device, {Transfer(clock.device, "clock", {})}, options));
+    return Must(clock.session.Send(clock.device, {never}, options));
+  }
   bool LogHas(const std::string& text) {
     return Await([&] { return absl::StrContains(node(0).Log(), text); });
   }
@@ -48,25 +63,31 @@ TEST_F(DrainTest, OneThatIsTakenBackEndsNothing) {
   Start({.nodes = 1});
   End end = OpenEnd(0, 4096);
   Batch pair = PostUndefined(end);
-  StartDrain("2s");
+  StartDrain(kDrainsFor);
   Ferryctl("undrain");
   EXPECT_EQ(drain_->Wait(), std::optional<int>(1)) << "told at once, not at its deadline";
   EXPECT_THAT(ReadFile(drain_output_), HasSubstr("an undrain has taken it back"));
-  EXPECT_FALSE(pair.over());
+  End clock = OpenEnd(0, 4096, 1);
+  EXPECT_THAT(PostClock(clock, kPastTheDrain).Wait(kSoon),
+              Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
+  EXPECT_FALSE(pair.over()) << "by the deadline of the drain of before";
   EXPECT_THAT(end.session.Define(0, 1), IsOk());
   EXPECT_THAT(pair.Wait(kSoon), IsOk());
 }
 
 TEST_F(DrainTest, OneThatIsInterruptedTakesItsDeadlineAlong) {
   Start({.nodes = 1});
-  End end = OpenEnd(0, 4096);
+  End end = OpenEnd(0, 4096), clock = OpenEnd(0, 4096, 1);
   Batch pair = PostUndefined(end);
-  StartDrain("2s");
+  // Before it drains, since it takes nothing new then.
+  Batch past = PostClock(clock, 3 * kPastTheDrain);
+  StartDrain(kDrainsFor);
   drain_->Signal(SIGINT);
   EXPECT_EQ(drain_->Wait(), std::optional<int>(128 + SIGINT));
   ASSERT_TRUE(LogHas("what is in flight ends by itself; undrain takes it back"));
+  EXPECT_THAT(past.Wait(kSoon), Is("DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
   EXPECT_TRUE(node(0).admin().Status().draining());
-  EXPECT_FALSE(pair.over());
+  EXPECT_FALSE(pair.over()) << "by a deadline that nobody waits for";
   EXPECT_THAT(end.session.Define(0, 1), IsOk());
   EXPECT_THAT(pair.Wait(kSoon), IsOk());
   Ferryctl("undrain");
@@ -106,7 +127,6 @@ TEST_F(DrainTest, OtherSignalsDoNothingAndSaySo) {
           node(0).Log(), absl::StrCat("daemon.signal: ", strsignal(signal), ": does nothing"));
     })) << node(0).Log();
   }
-  EXPECT_THAT(node(0).Log(), Not(HasSubstr("UCX"))) << "its debug mode";
   ExpectTransfer(source, destination, "after");
   // Nor while it drains.
   Batch send = PostUndefined(source);
@@ -114,6 +134,8 @@ TEST_F(DrainTest, OtherSignalsDoNothingAndSaySo) {
   ASSERT_TRUE(Await([&] { return node(0).admin().Status().draining(); }));
   node(0).Signal(SIGHUP);
   ASSERT_TRUE(Await([&] { return absl::StrContains(node(0).Log(), "Hangup: it stops"); }));
+  EXPECT_THAT(node(0).Log(), Not(HasSubstr("UCX")))
+      << "the debug mode that it has on UCX_DEBUG_SIGNO";
   EXPECT_FALSE(send.over());
   EXPECT_THAT(source.session.Define(0, 1), IsOk());
   EXPECT_EQ(node(0).process().Wait(), std::optional<int>(0));

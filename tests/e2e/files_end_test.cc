@@ -239,6 +239,35 @@ TEST_F(FilesEndTest, AReceiverHearsThatTheSendersNodeWentWhileTheyMet) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin"));
 }
 
+// Whichever of the promises it is that tells: who sends was not asked to receive anything.
+TEST_F(FilesEndTest, ASenderHearsOfItsSendThatTheLinkWasLost) {
+  Start();
+  StartReceiver(directory_ / "out.bin");
+  StartSender(pipe_);
+  ASSERT_TRUE(AwaitMeeting());
+  ASSERT_TRUE(Waits(0, "the-file#received@"));
+  node(1).Kill();
+  EXPECT_EQ(sender_->Wait(), std::optional<int>(4)) << Output();
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(4)) << Output();
+  EXPECT_THAT(ReadFile(directory_ / "send.out"),
+              HasSubstr("UNAVAILABLE PEER_UNREACHABLE: the send of key 'the-file' from device 0 to "
+                        "device 2: the link to node-b was lost"));
+}
+
+// The receiver's own promise is not told as a send of its own.
+TEST_F(FilesEndTest, AReceiverHearsOfItsReceiveThatTheLinkWasLost) {
+  Start();
+  StartReceiver(directory_ / "out.bin");
+  StartSender(pipe_);
+  ASSERT_TRUE(AwaitMeeting());
+  ASSERT_TRUE(Waits(1, "the-file#received@"));
+  node(0).Kill();
+  EXPECT_EQ(receiver_->Wait(), std::optional<int>(4)) << Output();
+  EXPECT_THAT(ReadFile(directory_ / "recv.out"),
+              HasSubstr("UNAVAILABLE PEER_UNREACHABLE: the receive of key 'the-file' from device 0 "
+                        "to device 2: the link to node-a was lost"));
+}
+
 TEST_F(FilesEndTest, AReceiverHearsWhyTheSenderGaveUp) {
   Start();
   StartReceiver(directory_ / "out.bin");

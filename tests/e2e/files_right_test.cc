@@ -2,6 +2,8 @@
 // ferryctl send and recv: that a file is the one that was sent, whatever else goes on, and what is
 // said of one that cannot be put where it should be.
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -122,6 +124,8 @@ TEST_F(FilesRightTest, MoreTensorsThanMayBeInFlightGoInParts) { MoveManyTensors(
 TEST_F(FilesRightTest, TensorsGoOneByOneIfTheyMust) { MoveManyTensors(4); }
 
 TEST_F(FilesRightTest, TheSendersSumIsCompared) {
+  EXPECT_THAT(RunProgram({FerryctlProgram(), "send", "--help"}).output,
+              HasSubstr("recv compares it with its own"));
   Start();
   StartReceiver(directory_ / "out");
   End sender = OpenEnd(0, 4096);
@@ -183,6 +187,31 @@ TEST_F(FilesRightTest, WhereAFileCannotBePutIsToldToBothAtOnce) {
   EXPECT_THAT(Output(), HasSubstr("the receiver gave up: create "));
   EXPECT_THAT(Output(), HasSubstr("is a mount point"));
   EXPECT_EQ(ReadFile(directory_ / "file"), "a file");
+}
+
+// Not even root replaces it, and says so before any byte has moved.
+TEST_F(FilesRightTest, WhatIsImmutableIsNotReplaced) {
+  Start();
+  WriteFile(directory_ / "in.bin", Bytes(100'000));
+  WriteFile(directory_ / "file", "a file");
+  const UniqueFd file(open((directory_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  for (const int flag : {FS_IMMUTABLE_FL, FS_APPEND_FL}) {
+    int before = 0;
+    ioctl(file.get(), FS_IOC_GETFLAGS, &before);
+    const int after = before | flag;
+    if (ioctl(file.get(), FS_IOC_SETFLAGS, &after) != 0) {
+      GTEST_SKIP() << "make " << (directory_ / "file") << " immutable: " << strerror(errno);
+    }
+    StartSender(directory_ / "in.bin");
+    StartReceiver(directory_ / "file");
+    EXPECT_EQ(receiver_->Wait(), std::optional<int>(5)) << Output();
+    EXPECT_EQ(sender_->Wait(), std::optional<int>(1)) << Output();
+    ASSERT_EQ(ioctl(file.get(), FS_IOC_SETFLAGS, &before), 0) << strerror(errno);
+    EXPECT_THAT(ReadFile(directory_ / "recv.out"), HasSubstr("PERMISSION_DENIED NOT_ALLOWED"));
+    EXPECT_THAT(ReadFile(directory_ / "send.out"), HasSubstr("the receiver gave up: create "));
+    EXPECT_THAT(Output(), HasSubstr("it is immutable or append-only; `chattr -i -a`"));
+    EXPECT_EQ(ReadFile(directory_ / "file"), "a file");
+  }
 }
 
 TEST_F(FilesRightTest, ALongNameIsNoHindrance) {

@@ -297,7 +297,9 @@ TEST_F(OperationsTest, SigtermLetsWhatIsInFlightFinish) {
   EXPECT_THAT(source.session.Send(0, {Transfer(2, "new", {})}), Is("UNAVAILABLE/DRAINING"));
   SessionOptions options;
   options.client_dir = node(0).client_dir();
-  EXPECT_THAT(Session::Open(options), Is("UNAVAILABLE/DRAINING"));
+  const auto refused = Session::Open(options);
+  EXPECT_THAT(refused, Is("UNAVAILABLE/DRAINING", HasSubstr("attach again when it serves")));
+  EXPECT_EQ(refused.status().retry_after().count(), 0) << "nobody knows for how long it drains";
   EXPECT_FALSE(send.over());
   EXPECT_THAT(source.session.Define(0, 1), IsOk());
   EXPECT_THAT(receive.Wait(kSoon), IsOk());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables of the daemons' environment that libraries read.
+// Variables of the environment that libraries read.
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
 
@@ -44,6 +44,27 @@ TEST_F(EnvironmentTest, UcxGoesByTheInterfaceOfTheLinksUnlessSomebodySaysOtherwi
   Start(options);
   EXPECT_THAT(Ferryctl("status"), HasSubstr(", by all"));
   EXPECT_THAT(Ferryctl("status"), Not(HasSubstr("not taken")));
+}
+
+// gRPC tells of a variable that it does not understand as of all that it has to tell.
+TEST_F(EnvironmentTest, OfGrpcsOwnLinesUsersSeeThoseTheyAskedFor) {
+  Start({.nodes = 1});
+  constexpr char kLine[] = "Unknown trace var";
+  const auto output = [&](std::vector<std::string> variables, std::vector<std::string> command) {
+    variables.insert(variables.begin(), {"/usr/bin/env", "GRPC_TRACE=no-such-tracer"});
+    variables.insert(variables.end(), command.begin(), command.end());
+    const Finished finished = RunProgram(variables);
+    EXPECT_EQ(finished.status, 0) << finished.output;
+    return finished.output;
+  };
+  const std::vector<std::string> commands[] = {
+      {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "status"},  // ferryctl's gRPC
+      // libferry's, in a program of somebody else's
+      {"/bin/sh", "-c", "\"$@\" < /dev/null", "sh", ClientProgram(), node(0).client_dir(), "c"}};
+  for (const std::vector<std::string>& command : commands) {
+    EXPECT_THAT(output({}, command), Not(HasSubstr(kLine)));
+    EXPECT_THAT(output({"GRPC_VERBOSITY=error"}, command), HasSubstr(kLine));
+  }
 }
 
 }  // namespace

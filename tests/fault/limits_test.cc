@@ -15,6 +15,7 @@ namespace ferry::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Of this process alone: the kernel counts a user's threads over all its processes, and another one
 // of these tests may run at the same time.
@@ -67,11 +68,15 @@ class LimitsTest : public ::testing::TestWithParam<Limit> {
     spawn.output = output;
     return spawn;
   }
-  // It has ended, though not by a signal, and says which limit it was.
+  // It has ended, though not by a signal, and says which limit it was, and no other one.
   static void ExpectNamed(int status, const std::string& output, const Limit& limit,
                           uint64_t value) {
     EXPECT_LT(status, 128) << value << ": " << output;
     EXPECT_THAT(output, HasSubstr(limit.option)) << value;
+    for (const char* const of_threads : {"ulimit -u", "pids.max", "ulimit -v"}) {
+      if (strcmp(of_threads, limit.option) == 0) continue;
+      EXPECT_THAT(output, Not(HasSubstr(of_threads))) << value;
+    }
   }
   bool Serves() const { return RunProgram(Command(FerryctlProgram(), {"status"})).status == 0; }
   // A client without limits of its own.

@@ -225,5 +225,35 @@ TEST(TrailerTest, SaysHowMuchOfAChunkThereIs) {
       HasReason(DecodeTrailer(EncodeTrailer(70'001), 70'000).status(), Reason::kProtocolError));
 }
 
+TEST(InTermsOfFileTest, WhatTheReceiverPromisesIsToldOfTheFile) {
+  const auto told = [](absl::string_view text) {
+    const absl::Status status =
+        Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, text);
+    const absl::Status said = InTermsOfFile(status, "f", 7);
+    EXPECT_EQ(ReasonOf(said), Reason::kPeerUnreachable);
+    return std::string(said.message());
+  };
+  for (const std::string& key : {WatchedKey("f"), ReceivedKey("f", 7), MetKey("f", 7)}) {
+    EXPECT_EQ(told(absl::StrCat("the send of key '", key, "' from device 2 to device 0: lost")),
+              "the receive of key 'f' from device 0 to device 2: lost");
+    EXPECT_EQ(told(absl::StrCat("the receive of key '", key, "' from device 2 to device 0: the ",
+                                "send of key '", key, "' at node-b (device 2) was not posted")),
+              "the send of key 'f' from device 0 to device 2: the receive of key 'f' at node-b "
+              "(device 2) was not posted");
+    EXPECT_EQ(
+        told(absl::StrCat("the send of key '", key, "' at node-b (device 2): full; that send ",
+                          "ended 12 ms before this receive was posted")),
+        "the receive of key 'f' at node-b (device 2): full; that receive ended 12 ms before "
+        "this send was posted");
+    EXPECT_EQ(told(absl::StrCat("key '", key, "' from device x; ", key)),
+              "key 'f' from device x; f");
+  }
+  // The sender's promises and data go the file's way already.
+  for (const std::string& key : {SentKey("f", 7), PreambleKey("f"), HeaderKey("f", 7)}) {
+    EXPECT_EQ(told(absl::StrCat("the send of key '", key, "' from device 0 to device 2: lost")),
+              "the send of key 'f' from device 0 to device 2: lost");
+  }
+}
+
 }  // namespace
 }  // namespace ferry::tools

@@ -256,13 +256,11 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   two_.b().OnMessage(two_.now, PeerId(kA), std::move(of_another_user));
   const absl::Status refusal = Refusal(OfferOf(3, "z"));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
-  EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
+  EXPECT_EQ(RetryAfterOf(refusal), absl::ZeroDuration()) << "none ends by itself";
   EXPECT_EQ(two_.b().waiting_offers(), 2u);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(1), Cancelled()});
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
   EXPECT_EQ(two_.b().waiting_offers(), 2u);
-  // One has gone of late.
-  EXPECT_EQ(RetryAfterOf(Refusal(OfferOf(5, "w"))), absl::Seconds(1));
 }
 
 class EnginePeerKeptTest : public EnginePeerTest {
@@ -345,6 +343,34 @@ class EnginePeerShareTest : public EnginePeerTest {
     }
   }
 };
+
+TEST_F(EnginePeerShareTest, WhoIsRefusedHearsWhenOneOfItsOwnMayBeOver) {
+  const auto refused = [&](uint32_t uid, uint32_t session, absl::Duration deadline) {
+    Offer offer = OfferOfUser(uid, session, 99);
+    offer.deadline = deadline;
+    return RetryAfterOf(Refusal(std::move(offer)));
+  };
+  const auto offer_for = [&](uint32_t session, uint64_t i, absl::Duration deadline) {
+    Offer offer = OfferOfUser(1000 + session, session, i);
+    offer.deadline = deadline;
+    two_.b().OnMessage(two_.now, PeerId(kA), std::move(offer));
+  };
+  offer_for(1, 100, absl::Minutes(2));
+  offer_for(1, 101, absl::Seconds(40));
+  Fill(1001, 1);
+  EXPECT_EQ(refused(1001, 1, absl::Seconds(1)), absl::Seconds(40)) << "by the first one's deadline";
+  // Another user's that come and go leave no place to this one.
+  for (uint64_t i = 0; i < 100; ++i) {
+    offer_for(2, i, absl::Minutes(1));
+    two_.b().OnMessage(two_.now, PeerId(kA),
+                       Withdraw{MakeTransferId(SessionId(2), i), Cancelled()});
+  }
+  EXPECT_EQ(refused(1001, 1, absl::Seconds(1)), absl::Seconds(40));
+  // One of its own has gone, and another one came in its place.
+  two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{MakeTransferId(SessionId(1), 0), Cancelled()});
+  offer_for(1, 102, absl::Minutes(2));
+  EXPECT_EQ(refused(1001, 1, absl::Seconds(1)), absl::Seconds(1));
+}
 
 // Of 24 a user has 12 at most, and its first session 6 of them.
 TEST_F(EnginePeerShareTest, EachSessionHasWhatItLeavesForOthersOfItsUser) {

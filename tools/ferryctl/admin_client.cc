@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/grpc_target.h"
-#include "base/limit_text.h"
 #include "base/status.h"
+#include "base/thread_limit_text.h"
 #include "base/thread_room.h"
 
 namespace ferry::tools {
@@ -62,9 +62,9 @@ absl::Status FromCall(const grpc::Status& status, const std::string& socket) {
 absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
   RETURN_IF_ERROR(CheckSocket(globals.AdminSocket()));
   if (const int error = RoomForThreads(kGrpcThreads)) {
-    return Error(
-        absl::StatusCode::kResourceExhausted, Reason::kNotReady,
-        absl::StrCat("call the daemon: starting threads: ", strerror(error), ThreadLimitText()));
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kNotReady,
+                 absl::StrCat("call the daemon: starting threads: ", strerror(error),
+                              ThreadLimitText(kGrpcThreads)));
   }
   AdminClient client;
   client.stub_ = ferry::admin::v1::AdminService::NewStub(AdminChannel(globals.AdminSocket()));

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "base/limit_text.h"
 #include "base/status.h"
+#include "base/thread_limit_text.h"
 
 extern char** environ;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "tools/ferryctl/checksum.h"
@@ -134,15 +135,72 @@ uint64_t NewFileId() {
   return id;
 }
 
+namespace {
+
+// Takes "device 7" off the front of `text`.
+bool TakeDevice(absl::string_view& text, absl::string_view& device) {
+  constexpr absl::string_view kWord = "device ";
+  if (!absl::StartsWith(text, kWord)) return false;
+  const size_t digits = text.find_first_not_of("0123456789", kWord.size());
+  device = text.substr(0, digits);
+  if (device.size() == kWord.size()) return false;
+  text.remove_prefix(device.size());
+  return true;
+}
+
+// " from device 0 to device 2" off the front of `text`, the other way round; else "".
+std::string TakeDevicesTurned(absl::string_view& text) {
+  absl::string_view rest = text, from, to;
+  if (!absl::ConsumePrefix(&rest, " from ") || !TakeDevice(rest, from) ||
+      !absl::ConsumePrefix(&rest, " to ") || !TakeDevice(rest, to)) {
+    return "";
+  }
+  text = rest;
+  return absl::StrCat(" from ", to, " to ", from);
+}
+
+// A promise of the receiver goes against the file's way: its send is the file's receive.
+std::string TurnedRound(absl::string_view text, absl::string_view promise_key,
+                        absl::string_view file_key) {
+  const std::string marked = absl::StrCat(" of key '", promise_key, "'");
+  std::string turned;
+  for (size_t at; (at = text.find(marked)) != absl::string_view::npos;) {
+    absl::string_view before = text.substr(0, at);
+    const bool send = absl::ConsumeSuffix(&before, "send");
+    if (send || absl::ConsumeSuffix(&before, "receive")) {
+      absl::StrAppend(&turned, before, send ? "receive" : "send");
+    } else {
+      absl::StrAppend(&turned, before);
+    }
+    text.remove_prefix(at + marked.size());
+    const std::string devices = TakeDevicesTurned(text);
+    absl::StrAppend(&turned, " of key '", file_key, "'", devices);
+  }
+  return absl::StrCat(turned, text);
+}
+
+}  // namespace
+
 absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key, uint64_t id) {
   const auto said = [&](absl::string_view text) {
-    return absl::StrReplaceAll(text, {{PreambleKey(file_key), file_key},
-                                      {HeaderKey(file_key, id), file_key},
-                                      {SumKey(file_key, id), file_key},
-                                      {WatchedKey(file_key), file_key},
-                                      {SentKey(file_key, id), file_key},
-                                      {ReceivedKey(file_key, id), file_key},
-                                      {MetKey(file_key, id), file_key}});
+    std::string turned(text);
+    for (const std::string& key :
+         {WatchedKey(file_key), ReceivedKey(file_key, id), MetKey(file_key, id)}) {
+      turned = TurnedRound(turned, key, file_key);
+    }
+    if (turned != text) {  // which half came too late for the other one
+      turned = absl::StrReplaceAll(turned, {{"; that send ended ", "; that receive ended "},
+                                            {"; that receive ended ", "; that send ended "},
+                                            {" this send was posted", " this receive was posted"},
+                                            {" this receive was posted", " this send was posted"}});
+    }
+    return absl::StrReplaceAll(turned, {{PreambleKey(file_key), file_key},
+                                        {HeaderKey(file_key, id), file_key},
+                                        {SumKey(file_key, id), file_key},
+                                        {WatchedKey(file_key), file_key},
+                                        {SentKey(file_key, id), file_key},
+                                        {ReceivedKey(file_key, id), file_key},
+                                        {MetKey(file_key, id), file_key}});
   };
   absl::Status told(status.code(), said(status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {

@@ -98,7 +98,9 @@ const char* KindText(FileKind kind) {
 
 }  // namespace
 
-void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
+void FileFlags::Define(CLI::App& app, End end) {
+  const char* const own = end == End::kSend ? "--from" : "--to";
+  const char* const remote = end == End::kSend ? "--to" : "--from";
   app.add_option("file", file,
                  "The file; - for standard input or output, which pipes and devices also are")
       ->required();
@@ -116,7 +118,11 @@ void FileFlags::Define(CLI::App& app, const char* own, const char* remote) {
   AddParsed(app, "--deadline", deadline, ParseDeadline,
             "How long to wait for the other end to come (60s)");
   app.add_option("--name", name, "What the session is called in lists (ferryctl)");
-  app.add_flag("--checksum", checksum, "Print the SHA-256 of what was sent or received");
+  app.add_flag("--checksum", checksum,
+               end == End::kSend
+                   ? "Print the SHA-256 of what was sent; recv compares it with its own, and fails "
+                     "if they differ"
+                   : "Print the SHA-256 of what was received; send's compares it in any case");
 }
 
 std::string FileFlags::Key() const {

@@ -32,8 +32,8 @@ struct FileFlags {
   int64_t own_device = -1;
   uint64_t remote_device = 0;
 
-  // `own` and `remote` are the flags' names: --from and --to mean the source and the destination.
-  void Define(CLI::App& app, const char* own, const char* remote);
+  // --from and --to are the source and the destination of the file at both ends.
+  void Define(CLI::App& app, End end);
   std::string Key() const;
 };
 

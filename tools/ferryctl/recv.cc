@@ -35,7 +35,7 @@ struct Sink {
 class RecvCommand : public Command {
  public:
   RecvCommand() : Command("recv", "Receive what `ferryctl send` sends into a file") {}
-  void Define(CLI::App& app) override { flags_.Define(app, "--to", "--from"); }
+  void Define(CLI::App& app) override { flags_.Define(app, End::kReceive); }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     const absl::Status done = Receive(globals);

@@ -49,7 +49,7 @@ class SendCommand : public Command {
  public:
   SendCommand() : Command("send", "Send a file; .safetensors as one buffer per tensor") {}
   void Define(CLI::App& app) override {
-    flags_.Define(app, "--from", "--to");
+    flags_.Define(app, End::kSend);
     app.add_flag("--raw", raw_, "As bytes, whatever the file's name");
   }
 

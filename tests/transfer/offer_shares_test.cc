@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// When an offer that found no place may be tried again; who has how many is tested with the engine.
+#include "transfer/offer_shares.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+constexpr size_t kMost = 24;
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+const SessionId kOne(1), kTwo(2);
+
+class OfferSharesTest : public testing::Test {
+ protected:
+  // As many as the session may have, each to end after `deadline`.
+  void Fill(uint32_t uid, SessionId session, absl::Duration deadline) {
+    while (shares_.Fits(kMost, uid, session)) shares_.Take(uid, session, kNow + deadline);
+  }
+  absl::Duration After(uint32_t uid, SessionId session, absl::Time now = kNow) {
+    return shares_.RetryAfterFor(now, kMost, uid, session).value_or(absl::ZeroDuration());
+  }
+  OfferShares shares_;
+};
+
+TEST_F(OfferSharesTest, WhereNothingHasEndedItIsTheFirstDeadline) {
+  shares_.Take(1000, kOne, kNow + absl::Seconds(90));
+  shares_.Take(1000, kOne, kNow + absl::Seconds(50));
+  Fill(1000, kOne, absl::Hours(1));
+  EXPECT_EQ(After(1000, kOne), absl::Seconds(50));
+  EXPECT_EQ(After(1000, kOne, kNow + absl::Seconds(20)), absl::Seconds(30));
+}
+
+TEST_F(OfferSharesTest, WhatHasNoEndHasNoTime) {
+  Fill(1000, kOne, absl::InfiniteDuration());
+  EXPECT_EQ(After(1000, kOne), absl::ZeroDuration());
+}
+
+TEST_F(OfferSharesTest, ASessionsOwnEndingsCountForIt) {
+  Fill(1000, kOne, absl::Seconds(50));
+  Fill(2000, kTwo, absl::Seconds(50));
+  for (int i = 0; i < 10; ++i) {
+    shares_.Give(kNow, 2000, kTwo);
+    shares_.Take(2000, kTwo, kNow + absl::Seconds(50));
+  }
+  EXPECT_EQ(After(2000, kTwo), absl::Milliseconds(100));
+  EXPECT_EQ(After(1000, kOne), absl::Seconds(50));
+  // Long ago is not of late.
+  EXPECT_EQ(After(2000, kTwo, kNow + absl::Seconds(20)), absl::Seconds(30));
+}
+
+TEST_F(OfferSharesTest, ASessionWithoutAnyWaitsForItsUsersOrForAnybodys) {
+  Fill(1000, kOne, absl::Seconds(50));
+  for (uint32_t session = 2; shares_.Fits(kMost, 1000, SessionId(session)); ++session) {
+    Fill(1000, SessionId(session), absl::Seconds(60));
+  }
+  EXPECT_EQ(After(1000, SessionId(99)), absl::Seconds(50));
+  for (uint32_t uid = 2000; shares_.Fits(kMost, uid, SessionId(uid)); ++uid) {
+    Fill(uid, SessionId(uid), absl::Seconds(40));
+  }
+  EXPECT_EQ(After(9000, SessionId(98)), absl::Seconds(40));
+  EXPECT_EQ(After(1000, SessionId(99)), absl::Seconds(50));
+}
+
+TEST_F(OfferSharesTest, WhoNeedsMorePlacesWaitsForMoreOfItsOwn) {
+  Fill(1000, kOne, absl::Seconds(50));
+  for (int i = 0; i < 10; ++i) {
+    shares_.Give(kNow, 1000, kOne);
+    shares_.Take(1000, kOne, kNow + absl::Seconds(50));
+  }
+  EXPECT_EQ(shares_.RetryAfterFor(kNow, kMost, 1000, kOne, 3), absl::Milliseconds(300));
+}
+
+}  // namespace
+}  // namespace ferry
