@@ -70,9 +70,9 @@ std::string SumKey(absl::string_view file_key, uint64_t id);
 inline constexpr size_t kSumBytes = 64;
 uint64_t NewFileId();
 
-// An error of any round told as one of the file: who asked for "F" never heard of "F#file", nor that
-// the receiver sends anything ("F#received"): that send is told as the file's receive. `id`: 0 as
-// long as it is not known.
+// An error of any round told as one of the file: who asked for "F" never heard of "F#file", nor
+// that the receiver sends anything ("F#received"): that send is told as the file's receive. `id`: 0
+// as long as it is not known.
 absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_key, uint64_t id);
 
 // How much of a file moves at once: enough that its call does not show, little enough that it stays
