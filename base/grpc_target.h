@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gRPC is told to connect to, and what it says when it cannot. It reads a target as a URI: of a path with '%41', '#' or '?' in
-// it it would take another one, or none, and of a host whose name is a scheme ("unix:7411") a
-// socket. So every target is made here. Any thread.
+// What gRPC is told to connect to, and what it says when it cannot. It reads a target as a URI: of
+// a path with '%41', '#' or '?' in it it would take another one, or none, and of a host whose name
+// is a scheme ("unix:7411") a socket. So every target is made here. Any thread.
 #pragma once
 
 #include <string>
