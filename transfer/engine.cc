@@ -289,8 +289,9 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
 
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   offered.in_matcher = false;
-  Peer& peer = peers[offered.peer.value()];
-  peer.offers.Give(clock, offered.offer.uid, SessionOf(offered.offer.transfer), offered.count());
+  const Offer& offer = offered.offer;
+  peers[offered.peer.value()].offers.Give(clock, offer.uid, SessionOf(offer.transfer),
+                                          offered.count());
   waiting_offers -= offered.count();
   if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);
   waiting_in_order.Remove(offered);
