@@ -14,9 +14,10 @@
 
 namespace ferry {
 
-// OK if every directory of `path` (absolute; links are followed) is root's or of a user whom
-// `trusts` says is trusted. Of the socket itself nothing is said: who listens there is seen when it
-// is connected to. PERMISSION_DENIED/NOT_ALLOWED with the directory and its uid.
+// OK if `path` (absolute) is a socket's, and every directory and link on the way there, also the
+// last one, is root's or of a user whom `trusts` says is trusted. Whose the socket is nobody asks
+// here: who listens there is seen when it is connected to. PERMISSION_DENIED/NOT_ALLOWED with what
+// is in the way and its uid.
 absl::Status CheckPeerPath(const std::string& path, absl::FunctionRef<bool(uid_t)> trusts);
 
 }  // namespace ferry

@@ -23,6 +23,9 @@ class PeerPathTest : public ::testing::Test {
     EXPECT_NE(mkdtemp(path.data()), nullptr);
     folder_ = path;
     std::filesystem::create_directories(folder_ / "run" / "deep");
+    for (const std::string& at : {Socket(), (folder_ / "run" / "peer.sock").string()}) {
+      EXPECT_EQ(mknod(at.c_str(), S_IFSOCK | 0600, 0), 0);
+    }
   }
   ~PeerPathTest() override { std::filesystem::remove_all(folder_); }
 
@@ -54,7 +57,16 @@ TEST_F(PeerPathTest, NothingIsEnteredThatIsAStrangers) {
   EXPECT_NE(status.message().find("uid " + std::to_string(stranger)), absl::string_view::npos);
   // By a link as well.
   std::filesystem::create_directory_symlink(folder_ / "run", folder_ / "link");
-  EXPECT_FALSE(Check(folder_ / "link" / "peer.sock", stranger).ok());
+  EXPECT_FALSE(Check(folder_ / "link" / "deep" / "peer.sock", stranger).ok());
+  // Nor by a link in place of the socket, wherever that is.
+  std::filesystem::create_symlink(Socket(), folder_ / "peer.sock");
+  EXPECT_FALSE(Check(folder_ / "peer.sock", stranger).ok());
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown((folder_ / "run").c_str(), 0, 0), 0);
+    EXPECT_TRUE(Check(folder_ / "peer.sock", stranger).ok());
+    ASSERT_EQ(lchown((folder_ / "peer.sock").c_str(), stranger, static_cast<gid_t>(-1)), 0);
+    EXPECT_FALSE(Check(folder_ / "peer.sock", stranger).ok()) << "it may lead anywhere";
+  }
 }
 
 TEST_F(PeerPathTest, WhatIsNoPathIsRefused) {
@@ -65,6 +77,7 @@ TEST_F(PeerPathTest, WhatIsNoPathIsRefused) {
   }
   std::filesystem::create_directory_symlink("loop", folder_ / "loop");
   EXPECT_FALSE(Check(folder_ / "loop" / "peer.sock", kAnother).ok());
+  EXPECT_FALSE(Check(folder_ / "run", kAnother).ok()) << "a directory";
   const absl::Status missing = Check(folder_ / "missing" / "peer.sock", kAnother);
   EXPECT_TRUE(HasReason(missing, Reason::kRouteUnavailable)) << missing;
 }

@@ -327,7 +327,9 @@ TEST_F(ProgramTest, FerryctlCompilesKernelsAndKeepsThem) {
   compile.insert(compile.end(), {"--nvrtc", UNPACKED_NVRTC});
 #endif
   const int status = Ferryctl(compile);
-  if (status == 4) GTEST_SKIP() << "NO NVRTC: " << output_;
+  if (status == 4 && output_.find("/libnvrtc.so") != std::string::npos) {
+    GTEST_SKIP() << "NO NVRTC: " << output_;
+  }
   ASSERT_EQ(status, 0) << output_;
   EXPECT_THAT(output_, HasSubstr("kernels 1 sm_90a\n"));
   EXPECT_THAT(output_, HasSubstr(" spilled=0 "));
