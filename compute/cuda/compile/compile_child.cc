@@ -8,6 +8,7 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,7 +147,7 @@ absl::StatusOr<std::string> CompileChild::ReadFrame(absl::Time until) {
 absl::Status CompileChild::Read(char* to, size_t bytes, absl::Time until) {
   while (bytes > 0) {
     const ssize_t got = recv(stream_.get(), to, bytes, MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) return Ended();
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return Ended(until);
     if (got > 0) {
       to += got;
       bytes -= static_cast<size_t>(got);
@@ -169,7 +170,7 @@ absl::Status CompileChild::Write(absl::string_view bytes, absl::Time until) {
     } else if (errno == EAGAIN) {
       RETURN_IF_ERROR(Await(POLLOUT, until));
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      return Ended();
+      return Ended(until);
     } else if (errno != EINTR) {
       return ErrnoError(absl::StatusCode::kInternal, Reason::kInternal, "tell ferry-compile",
                         errno);
@@ -190,7 +191,14 @@ absl::Status CompileChild::Await(short events, absl::Time until) {
   return absl::OkStatus();
 }
 
-absl::Status CompileChild::Ended() {
+absl::Status CompileChild::Ended(absl::Time until) {
+  // It has let go of the stream, as one that ends does; but it may do so and stay.
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  pollfd wait{process.get(), POLLIN, 0};
+  const int64_t left = absl::ToInt64Milliseconds(until - MonotonicNow());
+  if (poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000))) <= 0) {
+    kill(pid_, SIGKILL);
+  }
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

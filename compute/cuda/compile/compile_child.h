@@ -56,8 +56,9 @@ class CompileChild {
   absl::Status Read(char* to, size_t bytes, absl::Time until);
   absl::Status Write(absl::string_view bytes, absl::Time until);
   absl::Status Await(short events, absl::Time until);
-  // What the child's end says, which is reaped.
-  absl::Status Ended();
+  // How the child, which has closed its end of the stream, has ended; it is reaped, and killed if
+  // it does not end.
+  absl::Status Ended(absl::Time until);
   void Kill();
 
   const Options options_;

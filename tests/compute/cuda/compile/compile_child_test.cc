@@ -97,6 +97,14 @@ TEST_F(CompileChildTest, WhoIsGoneIsSaidAndStartedAnew) {
   }
 }
 
+TEST_F(CompileChildTest, WhoHangsUpAndStaysIsKilled) {
+  CompileChild::Options options = Script("exec 0<&- 1>&-; while :; do :; done");
+  options.patience = absl::Seconds(2);
+  CompileChild child(options);
+  const absl::Status status = child.Version().status();
+  EXPECT_NE(status.message().find("ended by signal 9"), absl::string_view::npos) << status;
+}
+
 TEST_F(CompileChildTest, NonsenseOfAChildIsNotBelieved) {
   for (const char* const script : {"printf '\\377\\377\\377\\377\\377\\377\\377\\377'",
                                    "printf '\\3\\0\\0\\0\\0\\0\\0\\0abc'", "printf 'hello'"}) {
