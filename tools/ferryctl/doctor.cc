@@ -18,6 +18,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status.h"
 #include "base/version.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/child_process.h"

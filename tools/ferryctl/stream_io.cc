@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/status.h"
 #include "tools/ferryctl/file_io.h"
 
 namespace ferry::tools {
