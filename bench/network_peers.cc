@@ -224,7 +224,8 @@ RawTcp::~RawTcp() = default;
 
 absl::StatusOr<absl::Duration> RawTcp::Run() {
   ASSIGN_OR_RETURN(const auto connection, Connect());
-  const auto& [writer, reader] = connection;
+  const auto& writer = connection.first;  // no binding: clang 14 lets no lambda have one
+  const auto& reader = connection.second;
   const uint64_t bytes = buffers_->bytes;
   const int64_t start = tools::MonotonicNanoseconds();
   std::thread sending([&] {

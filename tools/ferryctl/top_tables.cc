@@ -51,7 +51,7 @@ class Rates {
   TopCell Events(uint64_t now, uint64_t before) const {
     const std::optional<double> rate = Of(now, before);
     if (!rate) return Unknown();
-    return {*rate == 0 ? "0" : absl::StrFormat(*rate < 10 ? "%.1f" : "%.0f", *rate), *rate};
+    return {*rate == 0 ? "0" : absl::StrFormat("%.*f", *rate < 10 ? 1 : 0, *rate), *rate};
   }
   // Of one CPU.
   TopCell Share(absl::Duration now, absl::Duration before) const {
