@@ -86,11 +86,6 @@ TEST_F(HostileConnectionsTest, UnfinishedMessagesOnClientSock) {
       connections.push_back(std::make_unique<RawHttp2>(ConnectClient(path)));
       Fill(*connections.back(), "/ferry.v1.TransferService/CrossHostSend", 200, 4 << 20);
     }
-#ifdef __SANITIZE_ADDRESS__
-    constexpr uint64_t kFreedAndKept = 256 * kMiB;  // by AddressSanitizer, to see uses of it
-#else
-    constexpr uint64_t kFreedAndKept = 0;
-#endif
     // Without a bound these are 1.6 GiB. With a bound of 64 MiB the daemon had at most 171 to 243
     // MiB resident in 24 runs, three at a time, and once 464 MiB: gRPC does not count all of it.
     EXPECT_LT(ResidentBytes(pid), before + 640 * kMiB + kFreedAndKept);
