@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/sanitizer.h"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/bench_pair.h"
 
@@ -19,10 +20,13 @@ namespace {
 
 class BenchCaseTest : public ClusterTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  // `environment`: NAME=VALUE.
-  Finished Bench(const std::vector<std::string>& more, const char* environment = "NO=NONE") {
-    std::vector<std::string> arguments = {"/usr/bin/env",  environment,           FerryctlProgram(),
-                                          "--runtime-dir", node(0).runtime_dir(), "bench"};
+  // `environment`: NAME=VALUE each.
+  Finished Bench(const std::vector<std::string>& more,
+                 const std::vector<std::string>& environment = {}) {
+    std::vector<std::string> arguments = {"/usr/bin/env"};
+    arguments.insert(arguments.end(), environment.begin(), environment.end());
+    arguments.insert(arguments.end(),
+                     {FerryctlProgram(), "--runtime-dir", node(0).runtime_dir(), "bench"});
     for (std::string& word : std::vector<std::string>(absl::StrSplit(GetParam(), ' '))) {
       arguments.push_back(std::move(word));
     }
@@ -47,8 +51,7 @@ TEST_P(BenchCaseTest, GoesWellWhereNothingIsLost) {
 TEST_P(BenchCaseTest, TransfersThatMoveTheBytesOfBeforeAreTold) {
   if (absl::StartsWith(GetParam(), "memcpy")) return;  // has no transfers
   Start({.nodes = 1});
-  const std::string stale = absl::StrCat("LD_PRELOAD=", StaleBytesLibrary());
-  const Finished finished = Bench({}, stale.c_str());
+  const Finished finished = Bench({}, Preloaded(StaleBytesLibrary()));
   EXPECT_NE(finished.status, 0);
   EXPECT_THAT(finished.output, ::testing::HasSubstr("DATA_LOSS"));
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/e2e/files_fixture.h"
+#include "tests/support/sanitizer.h"
 #include "tools/ferryctl/file_protocol.h"
 #include "tools/ferryctl/safetensors.h"
 

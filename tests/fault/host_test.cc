@@ -18,6 +18,7 @@
 #include "tests/support/cgroup.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/sanitizer.h"
 
 namespace ferry::testing {
 namespace {
@@ -145,11 +146,8 @@ TEST_F(HostTest, TheClockIsStepped) {
       mmap(nullptr, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   ASSERT_NE(page, MAP_FAILED);
   ClusterOptions options;
-  const char* sanitizer = getenv("ASAN_OPTIONS");
-  options.environment = {absl::StrCat("LD_PRELOAD=", ClockStepLibrary()),
-                         absl::StrCat("FERRY_TEST_CLOCK=", file),
-                         absl::StrCat("ASAN_OPTIONS=", sanitizer == nullptr ? "" : sanitizer,
-                                      ":verify_asan_link_order=0")};
+  options.environment = Preloaded(ClockStepLibrary());
+  options.environment.push_back(absl::StrCat("FERRY_TEST_CLOCK=", file));
   Start(options);
   {
     End source = OpenEnd(0, kMiB), destination = OpenEnd(1, kMiB);

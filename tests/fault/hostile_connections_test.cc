@@ -16,6 +16,7 @@
 #include "tests/support/other_user.h"
 #include "tests/support/raw_http2.h"
 #include "tests/support/raw_session.h"
+#include "tests/support/sanitizer.h"
 
 namespace ferry::testing {
 namespace {

@@ -17,14 +17,6 @@
 
 namespace ferry::testing {
 
-// Bytes that a bound of a program's memory must allow besides: AddressSanitizer keeps so much of
-// what was freed, to see uses of it.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr uint64_t kFreedAndKept = uint64_t{256} << 20;
-#else
-inline constexpr uint64_t kFreedAndKept = 0;
-#endif
-
 struct SpawnOptions {
   std::vector<std::string> arguments;    // arguments[0]: path of the program
   std::string output;                    // file for stdout and stderr, appended to; empty: ours
