@@ -322,7 +322,9 @@ TEST_P(GpuConnectionsTest, WhatHasEndedBehindAnOlderOneIsNoReason) {
   Batch received = Must(destination_.session.Receive(
       destination_.device, {receives("k", 0), receives("late", 1)}, over(0)));
   // Without a link the late send would end before the receive could hear of it.
-  if (!GetParam().one_node) ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  if (!GetParam().one_node) {
+    ASSERT_TRUE(nodes().AwaitLink(0, 1));
+  }
   Batch sent = Must(source_.session.Send(source_.device, {sends("k", 0, {0, 1}), late}, over(1)));
   ASSERT_TRUE(Await([&] {
     for (size_t i = 0; i < (GetParam().one_node ? 1 : 2); ++i) {
