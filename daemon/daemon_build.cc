@@ -101,9 +101,7 @@ void Daemon::Impl::OpenNccl() {
   }
 }
 
-absl::Status Daemon::Impl::MakeDevices() {
-  OpenNccl();
-  const UcxApi* ucx = nullptr;
+const UcxApi* Daemon::Impl::OpenUcx() {
   const auto& order = config.transfer.order;
   if (!may_have_peers()) {
     ucx_missing = "not opened: this node is alone";
@@ -115,8 +113,7 @@ absl::Status Daemon::Impl::MakeDevices() {
         "not opened: this host has no RDMA adapter, and transfer.ucx names neither tcp nor shared "
         "memory";
   } else if (absl::StatusOr<const UcxApi*> api = LoadUcx(config.transfer.ucx.library); api.ok()) {
-    ucx = *api;
-    ucx_version = UcxVersion(*ucx);
+    ucx_version = UcxVersion(**api);
     const std::string why = config.transfer.ucx.library.empty() ? WhyHostsUcx() : "";
     if (!why.empty() && HasRdmaAdapters()) {  // as it should be
       FERRY_LOG(info, "ucx.other", "{} of the host is taken: {}", ucx_version, why);
@@ -124,9 +121,16 @@ absl::Status Daemon::Impl::MakeDevices() {
       FERRY_LOG(warn, "ucx.other", "{} of the host is taken, not Ferry's own: {}", ucx_version,
                 why);
     }
+    return *api;
   } else {
     ucx_missing = std::string(api.status().message());
   }
+  return nullptr;
+}
+
+absl::Status Daemon::Impl::MakeDevices() {
+  OpenNccl();
+  const UcxApi* const ucx = OpenUcx();
   const std::vector<GlobalDeviceId> ids = IdsOf(config, devices.gpus.size());
   if (ids.empty()) {
     return Error(
@@ -134,65 +138,81 @@ absl::Status Daemon::Impl::MakeDevices() {
         absl::StrCat("make devices: devices.host is 0, and there are no GPUs: ", gpus_missing));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    auto device = std::make_unique<LocalDevice>();
-    device->id = ids[i];
-    const bool host = i < config.devices.host;
-    if (!host) device->gpu = devices.gpus[i - config.devices.host].get();
-    device->name =
-        host ? absl::StrCat("host", i) : absl::StrCat("gpu", device->gpu->info().ordinal);
-    device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", ids[i].value()));
-    device->lane =
-        std::make_unique<Lane>(absl::StrCat("lane ", ids[i].value()), Lane::DefaultSpin());
-    const OpSink sink = [this](std::vector<OpResult> results) { OnResults(std::move(results)); };
-    const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
-      if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
-      return std::make_unique<HostCopier>(copy_helper);
-    };
-    device->copy =
-        std::make_unique<CopyTransport>(*device->lane, copier(CopyUse::kTransfers), sink,
-                                        [this](PeerId peer) { return peers->StillValid(peer); });
-    device->prepared =
-        std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
-    if (nccl.api != nullptr && !host) {
-      device->max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
-                                 device->gpu->info().major, NcclEnvironment());
-      device->nccl = std::make_unique<NcclTransport>(
-          *device->lane,
-          NcclTransport::Hooks{
-              [this](std::vector<std::pair<uint64_t, absl::Status>> over) {
-                control.PostOrRun([this, over = std::move(over)]() mutable {
-                  driver->OnGroupsOver(std::move(over));
-                });
-              },
-              [this](Communicator* communicator, absl::Status why) {
-                control.Post(
-                    [this, communicator, why] { driver->comms().OnFailed(communicator, why); });
-              },
-              [this](const Communicator* communicator) {
-                control.Post([this, communicator] { driver->comms().OnLetGo(communicator); });
-              },
-              sink,
-              [this](uint64_t bundle) {
-                control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
-              }});
-    }
-    const bool tcp =
-        may_have_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end();
-    if (!host && (tcp || ucx != nullptr)) RETURN_IF_ERROR(MakeStaging(*device));
-    if (tcp) MakeTcp(*device, sink);
-    if (ucx != nullptr) {
-      absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, *device, sink);
-      if (transport.ok()) {
-        device->ucx = *std::move(transport);
-        if (!host) ucx_of_gpus = device->ucx->way();
-      } else {
-        FERRY_LOG(warn, "ucx.unavailable", LogFields("device", ids[i]), "{}",
-                  std::string(transport.status().message()));
-        ucx_version.clear();
-        ucx_missing = std::string(transport.status().message());
-      }
-    }
+    ASSIGN_OR_RETURN(std::unique_ptr<LocalDevice> device, MakeDevice(i, ids[i], ucx));
     devices.list.push_back(std::move(device));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<LocalDevice>> Daemon::Impl::MakeDevice(size_t index,
+                                                                      GlobalDeviceId id,
+                                                                      const UcxApi* ucx) {
+  auto device = std::make_unique<LocalDevice>();
+  device->id = id;
+  const bool host = index < config.devices.host;
+  if (!host) device->gpu = devices.gpus[index - config.devices.host].get();
+  device->name =
+      host ? absl::StrCat("host", index) : absl::StrCat("gpu", device->gpu->info().ordinal);
+  device->memory = std::make_unique<SerialExecutor>(absl::StrCat("memory ", id.value()));
+  device->lane = std::make_unique<Lane>(absl::StrCat("lane ", id.value()), Lane::DefaultSpin());
+  const OpSink sink = [this](std::vector<OpResult> results) { OnResults(std::move(results)); };
+  const auto copier = [&](CopyUse use) -> std::unique_ptr<Copier> {
+    if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
+    return std::make_unique<HostCopier>(copy_helper);
+  };
+  device->copy =
+      std::make_unique<CopyTransport>(*device->lane, copier(CopyUse::kTransfers), sink,
+                                      [this](PeerId peer) { return peers->StillValid(peer); });
+  device->prepared =
+      std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
+  if (nccl.api != nullptr && !host) MakeNccl(*device, sink);
+  RETURN_IF_ERROR(MakeNetworkRoutes(*device, ucx, sink));
+  return device;
+}
+
+void Daemon::Impl::MakeNccl(LocalDevice& device, OpSink sink) {
+  device.max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
+                            device.gpu->info().major, NcclEnvironment());
+  device.nccl = std::make_unique<NcclTransport>(
+      *device.lane,
+      NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+                             control.PostOrRun([this, over = std::move(over)]() mutable {
+                               driver->OnGroupsOver(std::move(over));
+                             });
+                           },
+                           [this](Communicator* communicator, absl::Status why) {
+                             control.Post([this, communicator, why] {
+                               driver->comms().OnFailed(communicator, why);
+                             });
+                           },
+                           [this](const Communicator* communicator) {
+                             control.Post(
+                                 [this, communicator] { driver->comms().OnLetGo(communicator); });
+                           },
+                           std::move(sink),
+                           [this](uint64_t bundle) {
+                             control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
+                           }});
+}
+
+absl::Status Daemon::Impl::MakeNetworkRoutes(LocalDevice& device, const UcxApi* ucx,
+                                             const OpSink& sink) {
+  const auto& order = config.transfer.order;
+  const bool host = device.gpu == nullptr;
+  const bool tcp =
+      may_have_peers() && std::find(order.begin(), order.end(), Route::kTcp) != order.end();
+  if (!host && (tcp || ucx != nullptr)) RETURN_IF_ERROR(MakeStaging(device));
+  if (tcp) MakeTcp(device, sink);
+  if (ucx == nullptr) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, device, sink);
+  if (transport.ok()) {
+    device.ucx = *std::move(transport);
+    if (!host) ucx_of_gpus = device.ucx->way();
+  } else {
+    FERRY_LOG(warn, "ucx.unavailable", LogFields("device", device.id), "{}",
+              std::string(transport.status().message()));
+    ucx_version.clear();
+    ucx_missing = std::string(transport.status().message());
   }
   return absl::OkStatus();
 }
@@ -270,13 +290,23 @@ void Daemon::Impl::MakeTables() {
     nodes.push_back({node.name, node.address, node.ids});
   if (nodes.empty()) nodes.push_back({config.node.name, "", config.OwnIds(devices.gpus.size())});
   DeviceMap map = MapOf(nodes, config.node.name, devices);
+  MakeSessions();
+  MakePeers(map.self, std::move(nodes));
+  MakeDriver(std::move(map));
+  MakeJobs();
+  driver->SetBounds(EngineBoundsOf(config));
+  compute.Post([this] { compute.AddPoller(&runner); });
+  dialer = MakePeerDialer(control);
+  peers->Connect(driver.get(), dialer.get());
+}
 
-  SessionTable::Options session_options = SessionLimitsOf(config);
-  session_options.node = config.node.name;
-  session_options.incarnation = incarnation;
-  session_options.domain_key = DomainKey(peer_secret, ReadBootId());
+void Daemon::Impl::MakeSessions() {
+  SessionTable::Options options = SessionLimitsOf(config);
+  options.node = config.node.name;
+  options.incarnation = incarnation;
+  options.domain_key = DomainKey(peer_secret, ReadBootId());
   sessions = std::make_unique<SessionTable>(
-      control, devices, session_options,
+      control, devices, options,
       SessionTable::Hooks{
           [this](Door::ConnectionId connection, const AttachReply& reply,
                  const std::vector<int>& fds) {
@@ -295,42 +325,43 @@ void Daemon::Impl::MakeTables() {
           [this](ArenaId arena) { peers->OnArenaGone(arena); },
           [this](TransferId transfer, const absl::Status& why) { EndPrepared(transfer, why); },
           [this](const Credentials& process, int by) { connections.OnSessions(process, by); }});
+}
 
-  PeerTable::Options peer_options;
-  peer_options.node = config.node.name;
-  peer_options.incarnation = incarnation;
-  peer_options.peer_socket = std::filesystem::absolute(Path("peer/peer.sock"));
-  peer_options.trusted_uids = config.peer.uids;
-  peer_options.secret = peer_secret;
-  peer_options.ucx_version = ucx_version;
-  peer_options.ucx_missing = ucx_missing;
-  peer_options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();
-  peer_options.nccl_missing = nccl.missing;
-  peer_options.order = config.transfer.order;
-  PeerTable::Hooks peer_hooks;
-  peer_hooks.send_request = [this](Door::ConnectionId connection,
-                                   const PeerSocketRequest& request) {
+void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {
+  PeerTable::Options options;
+  options.node = config.node.name;
+  options.incarnation = incarnation;
+  options.peer_socket = std::filesystem::absolute(Path("peer/peer.sock"));
+  options.trusted_uids = config.peer.uids;
+  options.secret = peer_secret;
+  options.ucx_version = ucx_version;
+  options.ucx_missing = ucx_missing;
+  options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();
+  options.nccl_missing = nccl.missing;
+  options.order = config.transfer.order;
+  PeerTable::Hooks hooks;
+  hooks.send_request = [this](Door::ConnectionId connection, const PeerSocketRequest& request) {
     const std::string packet = EncodePeerSocket(request);
     return packet.size() <= Door::kMaxPacket && door.Send(connection, packet);
   };
-  peer_hooks.send_response = [this](Door::ConnectionId connection,
-                                    const PeerSocketResponse& response,
-                                    const std::vector<int>& fds) {
+  hooks.send_response = [this](Door::ConnectionId connection, const PeerSocketResponse& response,
+                               const std::vector<int>& fds) {
     return door.Send(connection, EncodePeerSocket(response), fds);
   };
-  peer_hooks.close = [this](Door::ConnectionId connection) { door.Close(connection); };
-  peer_hooks.finish = [this](Door::ConnectionId connection) { door.Finish(connection); };
-  peer_hooks.connect = [this](PeerId peer, const std::string& path) {
+  hooks.close = [this](Door::ConnectionId connection) { door.Close(connection); };
+  hooks.finish = [this](Door::ConnectionId connection) { door.Finish(connection); };
+  hooks.connect = [this](PeerId peer, const std::string& path) {
     return ConnectToPeer(peer, path);
   };
-  const PeerId self = map.self;
-  peers = std::make_unique<PeerTable>(control, devices, *sessions, self, std::move(nodes),
-                                      peer_options, std::move(peer_hooks));
+  peers = std::make_unique<PeerTable>(control, devices, *sessions, self, std::move(nodes), options,
+                                      std::move(hooks));
+}
 
-  TransferEngine::Options engine_options;
-  engine_options.order = config.transfer.order;
+void Daemon::Impl::MakeDriver(DeviceMap map) {
+  TransferEngine::Options options;
+  options.order = config.transfer.order;
   driver = std::make_unique<TransferDriver>(
-      control, devices, *sessions, std::move(map), engine_options,
+      control, devices, *sessions, std::move(map), options,
       TransferDriver::Hooks{
           [this](PeerId peer, std::vector<PeerMessage> messages, bool more) {
             peers->Send(peer, std::move(messages), more);
@@ -348,6 +379,9 @@ void Daemon::Impl::MakeTables() {
           },
           [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
+}
+
+void Daemon::Impl::MakeJobs() {
   jobs = std::make_unique<JobTable>(
       JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
@@ -359,10 +393,6 @@ void Daemon::Impl::MakeTables() {
             driver->PostOfJobs(posted, first, std::move(specs));
           },
           [this](TransferId id) { driver->Define(id); }});
-  driver->SetBounds(EngineBoundsOf(config));
-  compute.Post([this] { compute.AddPoller(&runner); });
-  dialer = MakePeerDialer(control);
-  peers->Connect(driver.get(), dialer.get());
 }
 
 absl::Status Daemon::Impl::MakeServers() {

@@ -93,30 +93,32 @@ absl::StatusOr<UniqueFd> Daemon::Impl::Listener(const char* name, const char* fi
   return listener;
 }
 
-absl::Status Daemon::Impl::OpenDoor() {
+absl::StatusOr<Daemon::Impl::Listeners> Daemon::Impl::OpenListeners() {
+  Listeners all;
   ASSIGN_OR_RETURN(const SocketAccess clients, SocketAccess::From(config.sockets.client));
   ASSIGN_OR_RETURN(const SocketAccess operators, SocketAccess::From(config.sockets.admin));
-  ASSIGN_OR_RETURN(UniqueFd attach, Listener("attach", "client/attach.sock", SOCK_SEQPACKET,
-                                             clients, Descriptors::kTaken));
-  ASSIGN_OR_RETURN(UniqueFd client, Listener("client", "client/client.sock", SOCK_STREAM, clients,
-                                             Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd admin_socket, Listener("admin", "admin/admin.sock", SOCK_STREAM,
-                                                   operators, Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd metrics, Listener("metrics", "admin/metrics.sock", SOCK_STREAM,
-                                              operators, Descriptors::kRefused));
-  ASSIGN_OR_RETURN(UniqueFd peer_socket,
+  ASSIGN_OR_RETURN(all.attach, Listener("attach", "client/attach.sock", SOCK_SEQPACKET, clients,
+                                        Descriptors::kTaken));
+  ASSIGN_OR_RETURN(all.client, Listener("client", "client/client.sock", SOCK_STREAM, clients,
+                                        Descriptors::kRefused));
+  ASSIGN_OR_RETURN(all.admin, Listener("admin", "admin/admin.sock", SOCK_STREAM, operators,
+                                       Descriptors::kRefused));
+  ASSIGN_OR_RETURN(all.metrics, Listener("metrics", "admin/metrics.sock", SOCK_STREAM, operators,
+                                         Descriptors::kRefused));
+  ASSIGN_OR_RETURN(all.peer_socket,
                    Listener("peer", "peer/peer.sock", SOCK_SEQPACKET,
                             config.peer.uids.empty() ? 0600 : 0666, Descriptors::kRefused));
-  UniqueFd peer_tcp, metrics_tcp;
   if (peer_server != nullptr) {
-    ASSIGN_OR_RETURN(peer_tcp, ListenTcp(config.peer.listen));
-    peer_port = BoundPort(peer_tcp.get());
+    ASSIGN_OR_RETURN(all.peer_tcp, ListenTcp(config.peer.listen));
+    peer_port = BoundPort(all.peer_tcp.get());
   }
   if (!config.metrics.listen.empty()) {
-    ASSIGN_OR_RETURN(metrics_tcp, ListenTcp(config.metrics.listen));
+    ASSIGN_OR_RETURN(all.metrics_tcp, ListenTcp(config.metrics.listen));
   }
+  return all;
+}
 
-  // Connections to gRPC: credentials are read here, the rest is gRPC's.
+void Daemon::Impl::ServeGrpc(UniqueFd client, UniqueFd admin_socket) {
   const auto to_grpc = [this](std::function<void(uid_t, int fd)> serve, absl::Duration patience) {
     return [this, serve = std::move(serve), patience](UniqueFd socket, Admission::Pass pass) {
       absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
@@ -129,7 +131,7 @@ absl::Status Daemon::Impl::OpenDoor() {
                           std::string(fd.status().message()));
         return;
       }
-      if (patience < absl::InfiniteDuration()) control.Post([] {});  // as below
+      if (patience < absl::InfiniteDuration()) control.Post([] {});  // as in ServePeers
       serve(credentials->uid, *fd);
     };
   };
@@ -140,25 +142,29 @@ absl::Status Daemon::Impl::OpenDoor() {
   door.Listen("admin.sock", std::move(admin_socket),
               to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }, absl::InfiniteDuration()),
               &doors.admin);
-  if (peer_tcp.valid()) {
-    PeerPortHooks hooks;
-    hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
-      absl::StatusOr<int> fd = peer_connections.Admit(
-          std::move(socket), Credentials{}, std::move(pass), control.Now() + Doors::kIntroduction);
-      if (!fd.ok()) return;
-      control.Post([] {});  // AfterBatch is to know of the time
-      peer_server->Serve(*fd);
-    };
-    // It counts as a stranger's until it has proven what it is of.
-    hooks.data = [this](std::string preamble, UniqueFd socket, Admission::Pass pass) {
-      control.Post([this, preamble = std::move(preamble), socket = std::move(socket),
-                    pass = std::move(pass)]() mutable {
-        peers->OnDataConnection(preamble, std::move(socket));
-      });
-    };
-    door.Listen("peer port", std::move(peer_tcp), ServePeerPort(door, std::move(hooks)),
-                &doors.strangers);
-  }
+}
+
+void Daemon::Impl::ServePeers(UniqueFd peer_tcp) {
+  PeerPortHooks hooks;
+  hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
+    absl::StatusOr<int> fd = peer_connections.Admit(
+        std::move(socket), Credentials{}, std::move(pass), control.Now() + Doors::kIntroduction);
+    if (!fd.ok()) return;
+    control.Post([] {});  // AfterBatch is to know of the time
+    peer_server->Serve(*fd);
+  };
+  // It counts as a stranger's until it has proven what it is of.
+  hooks.data = [this](std::string preamble, UniqueFd socket, Admission::Pass pass) {
+    control.Post([this, preamble = std::move(preamble), socket = std::move(socket),
+                  pass = std::move(pass)]() mutable {
+      peers->OnDataConnection(preamble, std::move(socket));
+    });
+  };
+  door.Listen("peer port", std::move(peer_tcp), ServePeerPort(door, std::move(hooks)),
+              &doors.strangers);
+}
+
+void Daemon::Impl::ServeMetricsPage(UniqueFd metrics, UniqueFd metrics_tcp) {
   const auto metrics_text = [this] { return MetricsPage(); };
   door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text),
               &doors.metrics);
@@ -166,30 +172,38 @@ absl::Status Daemon::Impl::OpenDoor() {
     door.Listen("metrics port", std::move(metrics_tcp), ServeMetrics(door, control, metrics_text),
                 &doors.metrics_port);
   }
+}
+
+void Daemon::Impl::OnPeerSocketPacket(Door::ConnectionId connection, const Credentials& who,
+                                      const Door::Packet& packet) {
+  absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
+  if (!request.ok() || packet.truncated) {  // descriptors nobody asked for may be lost
+    FERRY_LOG_LIMITED(warn, "peer_socket.garbage", LogFields("pid", who.pid, "uid", who.uid),
+                      "sent no request; closed");
+    PeerSocketResponse response;
+    response.error = request.ok()
+                         ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                                 "peer.sock: the packet is too long")
+                         : request.status();
+    door.Send(connection, EncodePeerSocket(response));
+    door.Close(connection);
+    control.Post([this, connection] { peers->OnSocketClosed(connection); });
+    return;
+  }
+  // As a post of a client: what the peer says is not kept waiting for a thread to wake.
+  ToControl(packet, [this, connection, who, request = *std::move(request)]() mutable {
+    peers->OnSocketRequest(connection, who, std::move(request));
+  });
+}
+
+void Daemon::Impl::ServePeerSocket(UniqueFd listener) {
   const auto on_peer_socket = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
     const Door::ConnectionId added = door.AddPackets(
         std::move(socket), UniqueFd(),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
-          absl::StatusOr<PeerSocketRequest> request = ParsePeerSocketRequest(packet.bytes);
-          if (!request.ok() || packet.truncated) {  // descriptors nobody asked for may be lost
-            FERRY_LOG_LIMITED(warn, "peer_socket.garbage",
-                              LogFields("pid", who.pid, "uid", who.uid), "sent no request; closed");
-            PeerSocketResponse response;
-            response.error = request.ok()
-                                 ? Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-                                         "peer.sock: the packet is too long")
-                                 : request.status();
-            door.Send(connection, EncodePeerSocket(response));
-            door.Close(connection);
-            control.Post([this, connection] { peers->OnSocketClosed(connection); });
-            return;
-          }
-          // As a post of a client: what the peer says is not kept waiting for a thread to wake.
-          ToControl(packet, [this, connection, who, request = *std::move(request)]() mutable {
-            peers->OnSocketRequest(connection, who, std::move(request));
-          });
+          OnPeerSocketPacket(connection, who, packet);
         },
         [this](Door::ConnectionId connection) {
           control.Post([this, connection] { peers->OnSocketClosed(connection); });
@@ -197,7 +211,31 @@ absl::Status Daemon::Impl::OpenDoor() {
         std::move(pass));
     if (!peers->TrustsUid(credentials->uid)) door.MayGiveWay(added);  // none of the daemons'
   };
-  door.Listen("peer.sock", std::move(peer_socket), on_peer_socket, &doors.peer_socket);
+  door.Listen("peer.sock", std::move(listener), on_peer_socket, &doors.peer_socket);
+}
+
+void Daemon::Impl::OnAttachPacket(Door::ConnectionId connection, const Credentials& who,
+                                  Door::Packet packet) {
+  absl::StatusOr<AttachCommand> command = ParseAttach(packet.bytes);
+  if (packet.truncated) {
+    command = Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
+                    absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket,
+                                 " bytes and ", Door::kMaxFds, " descriptors"));
+  }
+  // A post is not kept waiting for a thread to wake, if control has nothing else to do.
+  ToControl(packet, [this, connection, who, command = std::move(command), lost = packet.fds_lost,
+                     fds = std::move(packet.fds)]() mutable {
+    if (!command.ok()) {
+      sessions->OnGarbage(connection, who, command.status());
+    } else if (lost) {
+      sessions->OnFdsLost(connection, who, *command);
+    } else {
+      sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
+    }
+  });
+}
+
+void Daemon::Impl::ServeSessions(UniqueFd attach) {
   const auto on_attach = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<Credentials> credentials = PeerCredentials(socket.get());
     if (!credentials.ok()) return;
@@ -205,23 +243,7 @@ absl::Status Daemon::Impl::OpenDoor() {
     const Door::ConnectionId connection = door.AddPackets(
         std::move(socket), std::move(process),
         [this, who = *credentials](Door::ConnectionId connection, Door::Packet packet) {
-          absl::StatusOr<AttachCommand> command = ParseAttach(packet.bytes);
-          if (packet.truncated) {
-            command = Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
-                            absl::StrCat("attach.sock: a packet has at most ", Door::kMaxPacket,
-                                         " bytes and ", Door::kMaxFds, " descriptors"));
-          }
-          // A post is not kept waiting for a thread to wake, if control has nothing else to do.
-          ToControl(packet, [this, connection, who, command = std::move(command),
-                             lost = packet.fds_lost, fds = std::move(packet.fds)]() mutable {
-            if (!command.ok()) {
-              sessions->OnGarbage(connection, who, command.status());
-            } else if (lost) {
-              sessions->OnFdsLost(connection, who, *command);
-            } else {
-              sessions->OnCommand(connection, who, *std::move(command), std::move(fds));
-            }
-          });
+          OnAttachPacket(connection, who, std::move(packet));
         },
         [this](Door::ConnectionId connection) {
           control.Post([this, connection] { sessions->OnClosed(connection); });
@@ -236,6 +258,15 @@ absl::Status Daemon::Impl::OpenDoor() {
                 reply.error = why;
                 return EncodeAttach(reply);
               });
+}
+
+absl::Status Daemon::Impl::OpenDoor() {
+  ASSIGN_OR_RETURN(Listeners listeners, OpenListeners());
+  ServeGrpc(std::move(listeners.client), std::move(listeners.admin));
+  if (listeners.peer_tcp.valid()) ServePeers(std::move(listeners.peer_tcp));
+  ServeMetricsPage(std::move(listeners.metrics), std::move(listeners.metrics_tcp));
+  ServePeerSocket(std::move(listeners.peer_socket));
+  ServeSessions(std::move(listeners.attach));
   return absl::OkStatus();
 }
 

@@ -68,7 +68,16 @@ struct Daemon::Impl {
   // There is no driver: OK if the configuration names no GPU of it.
   absl::Status GoWithoutGpus(const absl::Status& why);
   void OpenNccl();
+  // Null, and why in ucx_missing, if there is none.
+  const UcxApi* OpenUcx();
   absl::Status MakeDevices();
+  // `index`: among all devices, host devices first.
+  absl::StatusOr<std::unique_ptr<LocalDevice>> MakeDevice(size_t index, GlobalDeviceId id,
+                                                          const UcxApi* ucx);
+  void MakeNccl(LocalDevice& device, OpSink sink);
+  // Routes tcp and ucx, with what a GPU's lane stages for them. A UCX (null: none) that does not
+  // take the device counts as missing.
+  absl::Status MakeNetworkRoutes(LocalDevice& device, const UcxApi* ucx, const OpSink& sink);
   // Of a lane.
   void OnResults(std::vector<OpResult> results);
   // For a GPU's copiers: tells the engine.
@@ -78,13 +87,36 @@ struct Daemon::Impl {
   void MakeTcp(LocalDevice& device, OpSink sink);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
                                                         OpSink sink);
+  // What control keeps. Each table calls the others by hooks, once all of them are there.
   void MakeTables();
+  void MakeSessions();
+  void MakePeers(PeerId self, std::vector<PeerConfig> nodes);
+  void MakeDriver(DeviceMap map);
+  void MakeJobs();
   absl::Status MakeServers();
   // The listener of this name that was given, or one of our own, at `file` of the runtime
   // directory.
   absl::StatusOr<UniqueFd> Listener(const char* name, const char* file, int type,
                                     SocketAccess access, Descriptors descriptors);
+  struct Listeners {
+    UniqueFd attach, client, admin, metrics, peer_socket;
+    UniqueFd peer_tcp, metrics_tcp;  // invalid: not listened on
+  };
+  // All that the daemon listens on, before any of it is served.
+  absl::StatusOr<Listeners> OpenListeners();
   absl::Status OpenDoor();
+  // What arrives at client.sock and admin.sock: credentials are read by the door, the rest is
+  // gRPC's.
+  void ServeGrpc(UniqueFd client, UniqueFd admin_socket);
+  // The peer port: links, and data connections of route tcp.
+  void ServePeers(UniqueFd peer_tcp);
+  void ServeMetricsPage(UniqueFd metrics, UniqueFd metrics_tcp);
+  void ServePeerSocket(UniqueFd listener);
+  void ServeSessions(UniqueFd attach);
+  // On the door's thread, as the two above hand them over.
+  void OnPeerSocketPacket(Door::ConnectionId connection, const Credentials& who,
+                          const Door::Packet& packet);
+  void OnAttachPacket(Door::ConnectionId connection, const Credentials& who, Door::Packet packet);
   void StartPulse();
   // What a packet asks for.
   void ToControl(const Door::Packet& packet, Task task);

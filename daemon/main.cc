@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -143,77 +144,94 @@ std::string Manual(const CLI::App& app) {
   return ferry::ManualPage::Print(ferry::CommandPage::Of(app, "ferryd"), about);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  ferry::SetCommit(ferry::kCommit);
-  CLI::App app{"The node's transfer daemon.", "ferryd"};
+// What the command line says.
+struct Flags {
   std::string config_file, runtime_dir, devices, gpus, cuda_library, log_level;
   bool check = false, print = false, explain = false, manual = false;
-  app.add_option("--config", config_file,
+};
+
+// The program's command line, which is parsed into `flags`.
+void AddFlags(Flags& flags, CLI::App& app) {
+  app.add_option("--config", flags.config_file,
                  "Configuration file (YAML); none: one node, its GPUs and two host devices");
-  app.add_flag("--check-config", check, "Check the configuration and exit: 0 good, 78 bad");
-  app.add_flag("--print-config", print, "Print the configuration with all defaults and exit");
-  app.add_flag("--print-settings", explain,
+  app.add_flag("--check-config", flags.check, "Check the configuration and exit: 0 good, 78 bad");
+  app.add_flag("--print-config", flags.print, "Print the configuration with all defaults and exit");
+  app.add_flag("--print-settings", flags.explain,
                "Print what can be set, as docs/configuration.md has it, and exit");
-  app.add_flag("--print-manual", manual, "Print the manual page, for man, and exit");
-  app.add_option("--runtime-dir", runtime_dir, "Directory of the sockets (node.runtime_dir)");
-  app.add_option("--devices", devices, "Host devices to own: host:N (devices.host)");
-  app.add_option("--gpus", gpus, "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
-  app.add_option("--cuda-library", cuda_library,
+  app.add_flag("--print-manual", flags.manual, "Print the manual page, for man, and exit");
+  app.add_option("--runtime-dir", flags.runtime_dir, "Directory of the sockets (node.runtime_dir)");
+  app.add_option("--devices", flags.devices, "Host devices to own: host:N (devices.host)");
+  app.add_option("--gpus", flags.gpus,
+                 "GPUs to own: all, none, or indices and UUIDs (devices.gpus)");
+  app.add_option("--cuda-library", flags.cuda_library,
                  "CUDA's driver library, name or path (devices.cuda_library)");
-  app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off (log.level)");
+  app.add_option("--log-level", flags.log_level,
+                 "trace, debug, info, warn, error or off (log.level)");
   app.set_version_flag("--version", "ferryd " + ferry::Version());
   app.footer(
       "Every setting is also an environment variable: FERRY_SECTION__KEY, such as\n"
       "FERRY_LIMITS__SESSION_BYTES=1GiB; FERRY_RUNTIME_DIR and FERRY_LOG_LEVEL for short.\n"
       "A flag goes over the environment, that over the file's drop-ins, those over the file.");
+}
+
+// Nothing, and said on stderr, if a flag does not say what it is to say.
+std::optional<ferry::ConfigSources> SourcesOf(const Flags& flags) {
+  ferry::ConfigSources sources;
+  if (!flags.config_file.empty()) sources.file = flags.config_file;
+  sources.environment = Environment();
+  const auto set = [&](const char* setting, const std::string& value, const char* flag) {
+    if (!value.empty()) sources.overrides.push_back({setting, value, flag});
+  };
+  set("node.runtime_dir", flags.runtime_dir, "--runtime-dir");
+  set("log.level", flags.log_level, "--log-level");
+  set("devices.gpus", flags.gpus, "--gpus");
+  set("devices.cuda_library", flags.cuda_library, "--cuda-library");
+  if (flags.devices.empty()) return sources;
+  if (!absl::StartsWith(flags.devices, "host:")) {
+    fprintf(stderr, "ferryd: --devices '%s': host devices, as host:2; GPUs by --gpus\n",
+            flags.devices.c_str());
+    return std::nullopt;
+  }
+  sources.overrides.push_back({"devices.host", flags.devices.substr(5), "--devices"});
+  return sources;
+}
+
+int RefuseConfig(const absl::Status& why) {
+  fprintf(stderr, "ferryd: bad configuration\n%s\n", std::string(why.message()).c_str());
+  return EX_CONFIG;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ferry::SetCommit(ferry::kCommit);
+  CLI::App app{"The node's transfer daemon.", "ferryd"};
+  Flags flags;
+  AddFlags(flags, app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (manual) {
+  if (flags.manual) {
     printf("%s", Manual(app).c_str());
     return 0;
   }
-  if (explain) {
+  if (flags.explain) {
     printf("%s", ferry::ConfigReference().c_str());
     return 0;
   }
-
-  ferry::ConfigSources sources;
-  if (!config_file.empty()) sources.file = config_file;
-  sources.environment = Environment();
-  if (!runtime_dir.empty())
-    sources.overrides.push_back({"node.runtime_dir", runtime_dir, "--runtime-dir"});
-  if (!log_level.empty()) sources.overrides.push_back({"log.level", log_level, "--log-level"});
-  if (!gpus.empty()) sources.overrides.push_back({"devices.gpus", gpus, "--gpus"});
-  if (!cuda_library.empty()) {
-    sources.overrides.push_back({"devices.cuda_library", cuda_library, "--cuda-library"});
-  }
-  if (!devices.empty()) {
-    if (!absl::StartsWith(devices, "host:")) {
-      fprintf(stderr, "ferryd: --devices '%s': host devices, as host:2; GPUs by --gpus\n",
-              devices.c_str());
-      return 2;
-    }
-    sources.overrides.push_back({"devices.host", devices.substr(5), "--devices"});
-  }
-  absl::StatusOr<ferry::Config> config = ferry::LoadConfig(sources);
-  if (!config.ok()) {
-    fprintf(stderr, "ferryd: bad configuration\n%s\n",
-            std::string(config.status().message()).c_str());
-    return EX_CONFIG;
-  }
-  if (print) {
+  const std::optional<ferry::ConfigSources> sources = SourcesOf(flags);
+  if (!sources.has_value()) return 2;
+  absl::StatusOr<ferry::Config> config = ferry::LoadConfig(*sources);
+  if (!config.ok()) return RefuseConfig(config.status());
+  if (flags.print) {
     printf("%s", ferry::PrintConfig(*config).c_str());
     return 0;
   }
-  if (check) {
+  if (flags.check) {
     if (const absl::Status good = ferry::Daemon::Check(*config); !good.ok()) {
-      fprintf(stderr, "ferryd: bad configuration\n%s\n", std::string(good.message()).c_str());
-      return EX_CONFIG;
+      return RefuseConfig(good);
     }
     printf("ferryd: the configuration is good\n");
     return 0;
@@ -223,6 +241,6 @@ int main(int argc, char** argv) {
     return EX_CONFIG;
   }
 
-  ferry::Supervisor supervisor(sources.environment, getpid());
-  return Serve(*std::move(config), sources, supervisor);
+  ferry::Supervisor supervisor(sources->environment, getpid());
+  return Serve(*std::move(config), *sources, supervisor);
 }

@@ -96,60 +96,55 @@ std::shared_ptr<LinkPage> PeerTable::PageWithSlots(PeerId peer, bool ours) const
   return page != nullptr && page->has_slots() ? page : nullptr;
 }
 
-void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
-                                PeerSocketRequest request) {
-  const auto refuse_as = [&](absl::Status why) {
-    PeerSocketResponse response;
-    response.sequence = request.sequence;
-    const std::string text(why.message());
-    response.error = std::move(why);
-    socket_peers_.erase(connection);
-    // What was read of a lost link before its connection was closed is nobody's fault.
-    if (IsParting(connection) || !hooks_.send_response(connection, response, {})) return;
-    FERRY_LOG_LIMITED(warn, "peer_socket.refused",
-                      LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
-    hooks_.close(connection);
-  };
-  const auto refuse = [&](Reason reason, const std::string& text) {
-    refuse_as(Error(absl::StatusCode::kPermissionDenied, reason, text));
-  };
-  if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
-    PeerSocketWelcome welcome;
-    Link* link = FindByNode(hello->node);
-    const bool trusted = TrustsUid(credentials.uid);
-    if (const auto caller = FindCaller(*hello); trusted && caller != callers_.end()) {
-      link = Find(caller->second.peer);
-      welcome.random = RandomBytes(kPeerKeyBytes);
-      if (absl::Status taken = TakeOver(caller, hello->random + welcome.random); !taken.ok()) {
-        Refuse(caller, taken);
-        return refuse_as(taken);
-      }
+void PeerTable::RefuseSocket(Door::ConnectionId connection, const Credentials& credentials,
+                             uint64_t sequence, absl::Status why) {
+  PeerSocketResponse response;
+  response.sequence = sequence;
+  const std::string text(why.message());
+  response.error = std::move(why);
+  socket_peers_.erase(connection);
+  // What was read of a lost link before its connection was closed is nobody's fault.
+  if (IsParting(connection) || !hooks_.send_response(connection, response, {})) return;
+  FERRY_LOG_LIMITED(warn, "peer_socket.refused",
+                    LogFields("pid", credentials.pid, "uid", credentials.uid), "{}", text);
+  hooks_.close(connection);
+}
+
+void PeerTable::OnSocketHello(Door::ConnectionId connection, const Credentials& credentials,
+                              uint64_t sequence, const PeerSocketHello& hello) {
+  PeerSocketWelcome welcome;
+  Link* link = FindByNode(hello.node);
+  const bool trusted = TrustsUid(credentials.uid);
+  if (const auto caller = FindCaller(hello); trusted && caller != callers_.end()) {
+    link = Find(caller->second.peer);
+    welcome.random = RandomBytes(kPeerKeyBytes);
+    if (absl::Status taken = TakeOver(caller, hello.random + welcome.random); !taken.ok()) {
+      Refuse(caller, taken);
+      return RefuseSocket(connection, credentials, sequence, std::move(taken));
     }
-    if (!trusted || link == nullptr || !link->proven ||
-        !SameBytes(link->ours.nonce, hello->asked_nonce) || link->our_page == nullptr) {
-      return refuse(
-          Reason::kNotAllowed,
-          absl::StrCat("peer.sock of ", options_.node,
-                       ": the caller is not the daemon at the other end of a link, or its uid ",
-                       credentials.uid, " is not trusted (peer.uids)"));
-    }
-    socket_peers_[connection] = link->id;
-    std::vector<int> fds = {link->our_page->memfd()};
-    if (hello->prepared) {
-      fds.insert(fds.end(), {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
-    }
-    hooks_.send_response(connection, {request.sequence, absl::OkStatus(), std::move(welcome)}, fds);
-    return;
   }
-  auto it = socket_peers_.find(connection);
-  if (it == socket_peers_.end())
-    return refuse(Reason::kProtocolError, "peer.sock: say hello first");
-  Link& link = *Find(it->second);
-  if (auto* frame = std::get_if<PeerFrame>(&request.body)) return OnEvents(link, std::move(*frame));
-  const ArenaId id = std::get<GetArena>(request.body).arena;
+  if (!trusted || link == nullptr || !link->proven ||
+      !SameBytes(link->ours.nonce, hello.asked_nonce) || link->our_page == nullptr) {
+    return RefuseSocket(
+        connection, credentials, sequence,
+        Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+              absl::StrCat("peer.sock of ", options_.node,
+                           ": the caller is not the daemon at the other end of a link, or its uid ",
+                           credentials.uid, " is not trusted (peer.uids)")));
+  }
+  socket_peers_[connection] = link->id;
+  std::vector<int> fds = {link->our_page->memfd()};
+  if (hello.prepared) {
+    fds.insert(fds.end(), {link->our_page->makers_doorbell(), link->our_page->takers_doorbell()});
+  }
+  hooks_.send_response(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
+}
+
+void PeerTable::ShareArena(Door::ConnectionId connection, const Link& link, uint64_t sequence,
+                           ArenaId id) {
   Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
   PeerSocketResponse response;
-  response.sequence = request.sequence;
+  response.sequence = sequence;
   if (arena == nullptr || arena->mapping == nullptr) {  // a job's, that is not there yet
     response.error = Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound,
                            absl::StrCat(id.ToString(), " was not offered to ", link.config.node));
@@ -168,6 +163,22 @@ void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials
   }
   response.body = ArenaGranted{id, arena->mapping->share()};
   hooks_.send_response(connection, response, fds);
+}
+
+void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
+                                PeerSocketRequest request) {
+  if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
+    return OnSocketHello(connection, credentials, request.sequence, *hello);
+  }
+  auto it = socket_peers_.find(connection);
+  if (it == socket_peers_.end()) {
+    return RefuseSocket(connection, credentials, request.sequence,
+                        Error(absl::StatusCode::kPermissionDenied, Reason::kProtocolError,
+                              "peer.sock: say hello first"));
+  }
+  Link& link = *Find(it->second);
+  if (auto* frame = std::get_if<PeerFrame>(&request.body)) return OnEvents(link, std::move(*frame));
+  ShareArena(connection, link, request.sequence, std::get<GetArena>(request.body).arena);
 }
 
 // What our connection to their peer.sock answers to its hello.

@@ -278,6 +278,13 @@ class PeerTable {
   // Remembers and logs it; `why`.
   absl::Status RefuseStranger(const std::string& node, const absl::Status& why);
   void AddStrangers(std::vector<Row>& rows) const;
+  // The kinds of requests at peer.sock that are answered; `sequence` is the request's.
+  void OnSocketHello(Door::ConnectionId connection, const Credentials& credentials,
+                     uint64_t sequence, const PeerSocketHello& hello);
+  void ShareArena(Door::ConnectionId connection, const Link& link, uint64_t sequence, ArenaId id);
+  // Answers a request with `why` and closes the connection, which is of no link from here on.
+  void RefuseSocket(Door::ConnectionId connection, const Credentials& credentials,
+                    uint64_t sequence, absl::Status why);
   void AskForArenas(Link& link);
   void CloseSockets(Link& link);
   void Tried(Link& link);

@@ -225,6 +225,15 @@ class Session {
   uint64_t next_sequence_;
   std::vector<std::optional<GlobalDeviceId>> over_devices_;  // by 'over' counter, made at first use
   uint32_t Prepare(PostBatch& batch);
+  // Of CheckAndComplete, in this order. What the daemon will keep for the batch.
+  uint64_t CompleteKeys(PostBatch& batch);
+  // Of the batch as a whole: whether there is a place for it, and its 'over' counter is its
+  // device's.
+  std::vector<Violation> CheckRoom(const PostBatch& batch, uint64_t kept, absl::Time now);
+  // Whether what the entry touches is inside arenas of the batch's device. `last`: the arena that
+  // was looked up last, if any was.
+  void CheckRanges(PostBatch& batch, size_t entry, const Arena*& last,
+                   std::vector<Violation>& violations);
   absl::btree_map<uint32_t, PreparedRecord> prepared_;
   uint64_t past_firings_ = 0;  // of batches that are forgotten
   struct Request {

@@ -53,6 +53,21 @@ void RetirePages(const LocalDevices& devices, std::shared_ptr<TimelinePages> pag
   }
 }
 
+void SayOpened(const Session& session, const AttachHello& hello) {
+  const Credentials& process = session.credentials();
+  const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
+  FlightRecorder::Get().Record(event, session.id().value(), process.uid, process.pid, hello.name);
+  if (session.logged) {
+    FERRY_LOG(info, event,
+              LogFields("session", session.id(), "name", hello.name, "pid", process.pid, "uid",
+                        process.uid),
+              "client {}", hello.client_version);
+  } else {
+    FERRY_LOG_LIMITED(warn, "session.unlogged", LogFields("uid", process.uid),
+                      "opens sessions faster than they are logged");
+  }
+}
+
 }  // namespace
 
 SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks)
@@ -198,90 +213,92 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
                                prepared_from ? resume.prepared_from : 0, same_daemon);
 }
 
-void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
-                           uint64_t sequence, const AttachHello& hello, ReceivedFds fds) {
-  const auto refuse = [&](absl::Status why) {
-    TurnAway(connection, sequence, credentials, std::move(why));
-  };
+absl::Status SessionTable::CheckHello(Door::ConnectionId connection, const Credentials& credentials,
+                                      const AttachHello& hello) const {
   if (by_connection_.contains(connection)) {
-    return refuse(Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
-                        "attach: this connection said hello before"));
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
+                 "attach: this connection said hello before");
   }
   if (!hello.token.empty()) {
     if (by_token_.contains(hello.token)) {
-      return refuse(
-          Error(absl::StatusCode::kAlreadyExists, Reason::kSessionInUse,
-                "attach: the session of this token is attached already; attach without a token "
-                "to open another one"));
+      return Error(absl::StatusCode::kAlreadyExists, Reason::kSessionInUse,
+                   "attach: the session of this token is attached already; attach without a token "
+                   "to open another one");
     }
-    return refuse(
-        Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
-              "attach: no session has this token; attach without a token to open a new one"));
+    return Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
+                 "attach: no session has this token; attach without a token to open a new one");
   }
   if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
-    return refuse(
-        Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-              absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
-                           hello.protocol_max, ", this daemon speaks ", kProtocol),
-              {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}}));
+    return Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
+                 absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
+                              hello.protocol_max, ", this daemon speaks ", kProtocol),
+                 {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}});
   }
   if (!GoodName(hello.name)) {
-    return refuse(FieldError("name", "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]"));
+    return FieldError("name", "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]");
   }
   if (draining_) {
-    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                        absl::StrCat("attach: ", options_.node, kDrains)));
+    return Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                 absl::StrCat("attach: ", options_.node, kDrains));
   }
   const size_t of_uid = SessionsOf(credentials.uid);
-  if (sessions_.size() >= options_.sessions || of_uid >= options_.sessions_per_uid) {
-    return refuse(
-        WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                             absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
-                                          " sessions are open, ", of_uid, " of ",
-                                          options_.sessions_per_uid, " of uid ", credentials.uid)),
-                       sessions_closed_.For(control_.Now(), 1)));
+  if (sessions_.size() < options_.sessions && of_uid < options_.sessions_per_uid) {
+    return absl::OkStatus();
+  }
+  return WithRetryAfter(Error(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                              absl::StrCat("attach: ", sessions_.size(), " of ", options_.sessions,
+                                           " sessions are open, ", of_uid, " of ",
+                                           options_.sessions_per_uid, " of uid ", credentials.uid)),
+                        sessions_closed_.For(control_.Now(), 1));
+}
+
+void SessionTable::OnHello(Door::ConnectionId connection, const Credentials& credentials,
+                           uint64_t sequence, const AttachHello& hello, ReceivedFds fds) {
+  if (absl::Status why = CheckHello(connection, credentials, hello); !why.ok()) {
+    return TurnAway(connection, sequence, credentials, std::move(why));
   }
   absl::StatusOr<std::unique_ptr<TimelinePages>> pages = PagesFor(hello, std::move(fds));
-  if (!pages.ok()) return refuse(OfField(pages.status(), "resume"));
+  if (!pages.ok()) {
+    return TurnAway(connection, sequence, credentials, OfField(pages.status(), "resume"));
+  }
+  Session& session = Open(connection, credentials, hello, *std::move(pages));
+  SayOpened(session, hello);
+  std::vector<int> shown = {session.timelines().doorbell()};
+  if (!hello.resume.has_value()) shown.insert(shown.begin(), session.timelines().memfd());
+  Reply(connection, {sequence, absl::OkStatus(), WelcomeTo(session)}, shown);
+}
 
+Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& credentials,
+                            const AttachHello& hello, std::unique_ptr<TimelinePages> pages) {
   before_hello_.erase(connection);
   const SessionId id = NewId();
   auto session = std::make_unique<Session>(
-      id, hello.name, NewToken(), credentials, *std::move(pages),
+      id, hello.name, NewToken(), credentials, std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
                       options_.session_kept_bytes, options_.domain_key},
       kept_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
-  AttachWelcome welcome;
-  welcome.features = hello.features & kAttachFeatures;
-  welcome.session = id;
-  welcome.token = session->token();
-  welcome.incarnation = options_.incarnation;
-  welcome.node = options_.node;
-  welcome.limits = options_.quota;
-  session->features = welcome.features;
+  session->features = hello.features & kAttachFeatures;
   session->logged = MayLog(credentials.uid);
-  const bool logged = session->logged;
-  for (const auto& device : devices_.list) welcome.devices.push_back(device->info());
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
-  std::vector<int> shown = {session->timelines().doorbell()};
-  if (!hello.resume.has_value()) shown.insert(shown.begin(), session->timelines().memfd());
+  Session& opened = *session;
   sessions_[id] = std::move(session);
   hooks_.sessions_changed(credentials, 1);
   ++counts_.opened;
-  const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
-  FlightRecorder::Get().Record(event, id.value(), credentials.uid, credentials.pid, hello.name);
-  if (logged) {
-    FERRY_LOG(info, event,
-              LogFields("session", id, "name", hello.name, "pid", credentials.pid, "uid",
-                        credentials.uid),
-              "client {}", hello.client_version);
-  } else {
-    FERRY_LOG_LIMITED(warn, "session.unlogged", LogFields("uid", credentials.uid),
-                      "opens sessions faster than they are logged");
-  }
-  Reply(connection, {sequence, absl::OkStatus(), std::move(welcome)}, shown);
+  return opened;
+}
+
+AttachWelcome SessionTable::WelcomeTo(const Session& session) const {
+  AttachWelcome welcome;
+  welcome.features = session.features;
+  welcome.session = session.id();
+  welcome.token = session.token();
+  welcome.incarnation = options_.incarnation;
+  welcome.node = options_.node;
+  welcome.limits = options_.quota;
+  for (const auto& device : devices_.list) welcome.devices.push_back(device->info());
+  return welcome;
 }
 
 SessionId SessionTable::NewId() {

@@ -147,11 +147,17 @@ class SessionTable {
  private:
   void OnHello(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
                const AttachHello& hello, ReceivedFds fds);
+  // Whether the client may have a session, as far as descriptors have no say.
+  absl::Status CheckHello(Door::ConnectionId connection, const Credentials& credentials,
+                          const AttachHello& hello) const;
   // What a session is told with: new pages, or those that its client kept.
-  // What its client is told, at once and when it tries to resume it.
-  static absl::Status ClosedByOperator();
   absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
                                                           ReceivedFds fds) const;
+  // What its client is told, at once and when it tries to resume it.
+  static absl::Status ClosedByOperator();
+  Session& Open(Door::ConnectionId connection, const Credentials& credentials,
+                const AttachHello& hello, std::unique_ptr<TimelinePages> pages);
+  AttachWelcome WelcomeTo(const Session& session) const;
   void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
                   const AttachRegisterArena& request, ReceivedFds fds);
   void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,

@@ -265,32 +265,8 @@ void TransferDriver::OnResults(std::vector<OpResult> results) {
 
 void TransferDriver::Carry(Outbox outbox) {
   for (const PeerId peer : outbox.wanted_peers) hooks_.want_peer(peer);
-  for (size_t i = 0; i < outbox.messages.size();) {
-    const PeerId peer = outbox.messages[i].first;
-    std::vector<PeerMessage>& batch = to_peers_[peer];
-    if (batch.empty()) batch.reserve(outbox.messages.size() - i);
-    for (; i < outbox.messages.size() && outbox.messages[i].first == peer; ++i) {
-      batch.push_back(std::move(outbox.messages[i].second));
-    }
-  }
-  for (const Watch& watch : outbox.watches) {
-    Session* session = sessions_.Find(SessionOf(watch.transfer));
-    LocalDevice* device = devices_.Find(watch.device);
-    FERRY_CHECK(session != nullptr && device != nullptr);
-    watching_[watch.transfer] = device;
-    DefinedWord word;
-    uint64_t target = watch.value;
-    if (watch.prepared) {
-      PreparedBatch* const batch = FindPrepared(watch.transfer, watch.timeline);
-      if (watch.value == 1) batch->Arm();
-      word = batch->defined();
-      target = batch->ValueOf(watch.value);
-    } else {
-      word = session->timelines().Defined(watch.timeline);
-    }
-    word.silent = device->gpu != nullptr;
-    lane_work_[device].watches.push_back({watch.transfer, word, target});
-  }
+  Address(std::move(outbox.messages));
+  for (const Watch& watch : outbox.watches) StartWatch(watch);
   for (const TransferId transfer : outbox.unwatch) {
     auto it = watching_.find(transfer);
     if (it == watching_.end()) continue;
@@ -298,31 +274,8 @@ void TransferDriver::Carry(Outbox outbox) {
     watching_.erase(it);
   }
   for (Launch& launch : outbox.launches) Start(std::move(launch));
-  for (auto& [transfer, why] : outbox.aborts) {
-    auto it = running_.find(transfer);
-    if (it == running_.end()) {  // it waits for a peer's arena
-      uint32_t attempt = 0;
-      if (StopFetching(transfer, &attempt)) {
-        engine_.OnLaunchDone(control_.Now(), transfer, attempt, why);
-      }
-      continue;
-    }
-    lane_work_[it->second.device].aborts.push_back(
-        {transfer, it->second.attempt, why, it->second.way});
-  }
-  for (GroupOrder& order : outbox.groups) {
-    if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
-      comms_.Open(std::move(*open));
-    } else if (const auto* ahead = std::get_if<GroupAhead>(&order)) {
-      comms_.GatherAhead(*ahead);
-    } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
-      LaunchGroup(*launch);
-    } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
-      comms_.Closing(*closing);
-    } else {
-      comms_.End(std::get<CommunicatorEnd>(order));
-    }
-  }
+  for (const auto& [transfer, why] : outbox.aborts) Abort(transfer, why);
+  for (GroupOrder& order : outbox.groups) Obey(std::move(order));
   for (const Fallback& fallback : outbox.fallbacks) {
     metrics_.OnFallback(fallback);
     FERRY_LOG_LIMITED(
@@ -339,6 +292,63 @@ void TransferDriver::Carry(Outbox outbox) {
     FindPrepared(fired.transfer, fired.batch)->Over(fired.firing, 1);
   }
   for (const Ended& ended : outbox.ended) OnEnded(ended);
+}
+
+void TransferDriver::Address(std::vector<std::pair<PeerId, PeerMessage>> messages) {
+  for (size_t i = 0; i < messages.size();) {
+    const PeerId peer = messages[i].first;
+    std::vector<PeerMessage>& batch = to_peers_[peer];
+    if (batch.empty()) batch.reserve(messages.size() - i);
+    for (; i < messages.size() && messages[i].first == peer; ++i) {
+      batch.push_back(std::move(messages[i].second));
+    }
+  }
+}
+
+void TransferDriver::StartWatch(const Watch& watch) {
+  Session* session = sessions_.Find(SessionOf(watch.transfer));
+  LocalDevice* device = devices_.Find(watch.device);
+  FERRY_CHECK(session != nullptr && device != nullptr);
+  watching_[watch.transfer] = device;
+  DefinedWord word;
+  uint64_t target = watch.value;
+  if (watch.prepared) {
+    PreparedBatch* const batch = FindPrepared(watch.transfer, watch.timeline);
+    if (watch.value == 1) batch->Arm();
+    word = batch->defined();
+    target = batch->ValueOf(watch.value);
+  } else {
+    word = session->timelines().Defined(watch.timeline);
+  }
+  word.silent = device->gpu != nullptr;
+  lane_work_[device].watches.push_back({watch.transfer, word, target});
+}
+
+void TransferDriver::Abort(TransferId transfer, const absl::Status& why) {
+  auto it = running_.find(transfer);
+  if (it == running_.end()) {  // it waits for a peer's arena
+    uint32_t attempt = 0;
+    if (StopFetching(transfer, &attempt)) {
+      engine_.OnLaunchDone(control_.Now(), transfer, attempt, why);
+    }
+    return;
+  }
+  lane_work_[it->second.device].aborts.push_back(
+      {transfer, it->second.attempt, why, it->second.way});
+}
+
+void TransferDriver::Obey(GroupOrder&& order) {
+  if (auto* open = std::get_if<CommunicatorOpen>(&order)) {
+    comms_.Open(std::move(*open));
+  } else if (const auto* ahead = std::get_if<GroupAhead>(&order)) {
+    comms_.GatherAhead(*ahead);
+  } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
+    LaunchGroup(*launch);
+  } else if (const auto* closing = std::get_if<CommunicatorClosing>(&order)) {
+    comms_.Closing(*closing);
+  } else {
+    comms_.End(std::get<CommunicatorEnd>(order));
+  }
 }
 
 void TransferDriver::OnEnded(const Ended& ended) {

@@ -206,6 +206,11 @@ class TransferDriver {
   // OK, or DEVICE_UNKNOWN with the node that has it.
   absl::Status CheckOwn(GlobalDeviceId device) const;
   void Carry(Outbox outbox);
+  // Parts of Carry. What is to be said goes with the next FlushPeers.
+  void Address(std::vector<std::pair<PeerId, PeerMessage>> messages);
+  void StartWatch(const Watch& watch);
+  void Abort(TransferId transfer, const absl::Status& why);
+  void Obey(GroupOrder&& order);
   // After every kPart of something long: what it wanted of lanes and peers so far is carried out.
   // Clients hear of it at the end, and groups are cut then.
   void CarryPart();

@@ -42,6 +42,11 @@ class GpuPlanner {
   absl::Status AddProduct(const Step& step, std::vector<GpuCommand>& commands);
   absl::StatusOr<bool> AddLibraryProduct(const Step& step, const Node& node,
                                          std::vector<GpuCommand>& commands);
+  // What is after a product that a library has made: `sums`, which is still to be scaled or
+  // converted, goes where `sinks` put it.
+  absl::Status AddAfterProduct(const Step& step, const Node& product, const GpuMatrix& sums,
+                               const std::vector<const Node*>& sinks,
+                               std::vector<GpuCommand>& commands);
   absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
                          GpuMatrix& matrix, std::vector<GpuCommand>& commands);
   bool IsNative(const Program& program, const Node& product) const;

@@ -2,6 +2,7 @@
 // Products: what is before one in memory first, then cuBLASLt or a kernel, then what is after it.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -89,6 +90,63 @@ std::optional<Factor> FactorOf(const TensorType& type, absl::Span<const int64_t>
   factor.matrix.column_stride = factor.depth == 1 ? 1 : of_depth->stride;
   if (factor.matrix.row_stride != 1 && factor.matrix.column_stride != 1) return std::nullopt;
   return factor;
+}
+
+// Both factors of a product; nothing if one is no matrix, or there is nothing to multiply.
+std::optional<std::pair<Factor, Factor>> FactorsOf(const Program& program, const Node& node) {
+  const TensorType& left = program.types[node.operands[0]];
+  const TensorType& right = program.types[node.operands[1]];
+  const bool scaled = node.op == Op::kBlockScaledDot;
+  const auto last = static_cast<int64_t>(left.dims.size() - 1);
+  const std::vector<int64_t> batch(scaled ? left.dims.size() - 2 : 0, 0);
+  const auto ints = [&](A attribute) { return node.attributes.Ints(attribute); };
+  const auto a = scaled ? FactorOf(left, batch, last)
+                        : FactorOf(left, ints(A::kLhsBatch), ints(A::kLhsContract)[0]);
+  const auto b = scaled ? FactorOf(right, batch, last)
+                        : FactorOf(right, ints(A::kRhsBatch), ints(A::kRhsContract)[0]);
+  if (!a || !b || a->batches * a->rows * a->depth * b->rows == 0) return std::nullopt;
+  return std::make_pair(*a, *b);
+}
+
+// A product of these factors, as cuBLASLt multiplies them; nothing of it has a place yet.
+GpuProduct ProductOf(const Program& program, const Node& node,
+                     const std::pair<Factor, Factor>& factors, bool native) {
+  const DType left = program.types[node.operands[0]].dtype;
+  const DType right = program.types[node.operands[1]].dtype;
+  const bool scaled = node.op == Op::kBlockScaledDot;
+  const DType sum = node.attributes.Has(A::kAccumulate)
+                        ? static_cast<DType>(node.attributes.Int(A::kAccumulate))
+                        : program.types[node.first_result].dtype;
+  const DType work = WorkTypeOf(left, right, scaled ? DType::kF32 : sum);
+  GpuProduct product;
+  product.batches = factors.first.batches;
+  product.m = factors.first.rows;
+  product.n = factors.second.rows;
+  product.k = factors.first.depth;
+  product.compute = work == DType::kF64 ? DType::kF64 : DType::kF32;
+  product.left = factors.first.matrix;
+  product.right = factors.second.matrix;
+  product.left.type = native ? left : work;
+  product.right.type = native ? right : work;
+  if (native) {
+    product.block = static_cast<int64_t>(
+        BlockOf(node, program.types[node.operands[0]], program.types[node.operands[2]]));
+  }
+  product.result.batch_stride = product.batches == 1 ? 0 : product.m * product.n;
+  product.result.row_stride = product.n;
+  product.result.column_stride = 1;
+  return product;
+}
+
+// Is there a factor for all of the result, beside the scales of blocks?
+bool HasGlobalScale(const Node& product) {
+  return product.op == Op::kBlockScaledDot && product.operands.size() > 4;
+}
+
+// Is a dense store of the product, as it is, all that is done with it?
+bool IsOnlyStored(const Node& product, const std::vector<const Node*>& sinks) {
+  return !HasGlobalScale(product) && sinks.size() == 1 && sinks[0]->op == Op::kStore &&
+         sinks[0]->operands[0] == product.first_result && !sinks[0]->attributes.Has(A::kStrides);
 }
 
 Node Elementwise(Op op, std::vector<ValueId> operands) {
@@ -204,40 +262,16 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
                                                    std::vector<GpuCommand>& commands) {
   const Program& program = step.program;
   const TensorType& result = program.types[node.first_result];
-  const TensorType& left = program.types[node.operands[0]];
-  const TensorType& right = program.types[node.operands[1]];
   if (!options_.library_products || !InfoOf(result.dtype).floating) return false;
-  const bool scaled = node.op == Op::kBlockScaledDot;
-  const auto last = static_cast<int64_t>(left.dims.size() - 1);
-  const std::vector<int64_t> batch(scaled ? left.dims.size() - 2 : 0, 0);
-  const auto ints = [&](A attribute) { return node.attributes.Ints(attribute); };
-  const auto a = scaled ? FactorOf(left, batch, last)
-                        : FactorOf(left, ints(A::kLhsBatch), ints(A::kLhsContract)[0]);
-  const auto b = scaled ? FactorOf(right, batch, last)
-                        : FactorOf(right, ints(A::kRhsBatch), ints(A::kRhsContract)[0]);
-  if (!a || !b || a->batches * a->rows * a->depth * b->rows == 0) return false;
-  const DType sum = node.attributes.Has(A::kAccumulate)
-                        ? static_cast<DType>(node.attributes.Int(A::kAccumulate))
-                        : result.dtype;
-  const DType work = WorkTypeOf(left.dtype, right.dtype, scaled ? DType::kF32 : sum);
+  const auto factors = FactorsOf(program, node);
+  if (!factors) return false;
   const bool native = IsNative(program, node);
   GpuCommand command;
   command.accumulation = native ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
   command.kind = GpuCommand::Kind::kProduct;
   command.step = step_;
   GpuProduct& product = command.product;
-  product.batches = a->batches;
-  product.m = a->rows;
-  product.n = b->rows;
-  product.k = a->depth;
-  product.compute = work == DType::kF64 ? DType::kF64 : DType::kF32;
-  product.left = a->matrix;
-  product.right = b->matrix;
-  product.left.type = native ? left.dtype : work;
-  product.right.type = native ? right.dtype : work;
-  if (native) {
-    product.block = static_cast<int64_t>(BlockOf(node, left, program.types[node.operands[2]]));
-  }
+  product = ProductOf(program, node, *factors, native);
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
   // Its result is where it is to be, or in memory for what is after it.
@@ -245,29 +279,32 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   for (const Node& other : program.nodes) {
     if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
   }
-  const bool global = scaled && node.operands.size() > 4;
-  const bool has_type = result.dtype == product.compute || (!native && result.dtype == work) ||
+  const bool has_type = result.dtype == product.compute ||
+                        (!native && result.dtype == product.left.type) ||
                         (native && result.dtype == DType::kBF16);
-  const bool plain = !global && has_type && sinks.size() == 1 && sinks[0]->op == Op::kStore &&
-                     sinks[0]->operands[0] == node.first_result &&
-                     !sinks[0]->attributes.Has(A::kStrides);
+  const bool plain = has_type && IsOnlyStored(node, sinks);
   product.result.type = plain ? result.dtype : product.compute;
-  product.result.batch_stride = product.batches == 1 ? 0 : product.m * product.n;
-  product.result.row_stride = product.n;
-  product.result.column_stride = 1;
-  const TensorType summed = {product.result.type, result.dims};
   if (plain) {
     product.result.place = PlaceOf(step.bindings[sinks[0]->buffers[0]]);
     product.result.place.offset += static_cast<uint64_t>(sinks[0]->attributes.Int(A::kOffset));
   } else {
-    product.result.place = Temporary(*BytesOf(summed), "a product");
+    product.result.place = Temporary(*BytesOf({product.result.type, result.dims}), "a product");
   }
   product.workspace_bytes = made_.arch.workspace;
   product.workspace = Temporary(product.workspace_bytes, "cuBLASLt's workspace");
-  const GpuPlace sums = product.result.place;
+  const GpuMatrix sums = product.result;
   commands.push_back(std::move(command));
   if (plain) return true;
-  Part rest(program);
+  RETURN_IF_ERROR(AddAfterProduct(step, node, sums, sinks, commands));
+  return true;
+}
+
+absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node, const GpuMatrix& sums,
+                                         const std::vector<const Node*>& sinks,
+                                         std::vector<GpuCommand>& commands) {
+  const TensorType& result = step.program.types[node.first_result];
+  const TensorType summed = {sums.type, result.dims};
+  Part rest(step.program);
   Program& made = rest.program();
   Node input;
   input.op = Op::kInput;
@@ -278,7 +315,7 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
     const TensorType converted = {type, made.types[from].dims};
     return made.Result(made.Append(Elementwise(Op::kConvert, {from}), {converted}));
   };
-  if (global) {  // rounded once
+  if (HasGlobalScale(node)) {  // rounded once
     value = convert(value, DType::kF64);
     const ValueId factor = convert(rest.Take(node.operands[4]), DType::kF64);
     Node spread = Elementwise(Op::kBroadcastInDim, {factor});
@@ -289,9 +326,8 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   for (const Node* sink : sinks) rest.Put(*sink);
   std::vector<GpuPlace> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  places.push_back(sums);
-  RETURN_IF_ERROR(AddKernel(made, std::move(places), commands, step.label));
-  return true;
+  places.push_back(sums.place);
+  return AddKernel(made, std::move(places), commands, step.label);
 }
 
 absl::Status GpuPlanner::AddProduct(const Step& step, std::vector<GpuCommand>& commands) {

@@ -77,76 +77,85 @@ void KernelWriter::Classify() {
   }
 }
 
-void KernelWriter::ClassifyNode(OpIndex index) {
+void KernelWriter::MakeInLoop(OpIndex index, uint32_t result, Level level) {
   const Node& node = program_.nodes[index];
-  const auto make = [&](uint32_t result, Level level) {
-    Value& value = values_[node.first_result + result];
-    value.kind = Kind::kLoop;
-    value.level = level;
-    value.node = index;
-    for (const ValueId operand : node.operands) {
-      const Value& of = ValueOf(operand);
-      if (of.kind == Kind::kLoop) value.phase = std::max(value.phase, of.phase);
-    }
-  };
-  if (node.results == 0) return;
+  Value& value = values_[node.first_result + result];
+  value.kind = Kind::kLoop;
+  value.level = level;
+  value.node = index;
+  for (const ValueId operand : node.operands) {
+    const Value& of = ValueOf(operand);
+    if (of.kind == Kind::kLoop) value.phase = std::max(value.phase, of.phase);
+  }
+}
+
+void KernelWriter::ClassifyMove(const Node& node, Value& value) {
+  const ValueId result = node.first_result;
+  const ValueId operand = node.operands[0];
+  const Value& from = ValueOf(operand);
+  if (from.kind == Kind::kLoop || from.kind == Kind::kOnce) {
+    value = from;  // a row's is its elements' too
+  } else if (Elements(operand) == 1 && Elements(result) != 1) {
+    value.kind = Kind::kOnce;
+  } else {
+    value = from;
+    value.source = result;
+    Move(node, program_.types[operand], program_.types[result], value.views);
+  }
+}
+
+void KernelWriter::ClassifySource(const Node& node, Value& value) {
   const ValueId result = node.first_result;
   const TensorType& type = program_.types[result];
+  if (node.op == Op::kInput) {
+    value.kind = Kind::kMemory;
+    value.buffer = node.buffers[0];
+    value.offset = node.attributes.Int(A::kOffset);
+    value.views = {BufferView(node, type)};
+  } else if (node.op == Op::kConstant) {
+    value.kind =
+        node.attributes.Has(A::kSplat) || Elements(result) == 1 ? Kind::kOnce : Kind::kTable;
+    value.views = {LinearView(type.dims)};
+  } else {
+    value.kind = Kind::kPlaces;
+    View view = LinearView(type.dims);
+    std::fill(view.strides.begin(), view.strides.end(), 0);
+    view.strides[static_cast<size_t>(node.attributes.Int(A::kDimension))] = 1;
+    value.views = {std::move(view)};
+  }
+}
+
+void KernelWriter::ClassifyNode(OpIndex index) {
+  const Node& node = program_.nodes[index];
+  if (node.results == 0) return;
+  const ValueId result = node.first_result;
   Value& value = values_[result];
   value.node = index;
   const bool full = Elements(result) == loop_of_.elements;
-  if (IsMove(node.op)) {
-    const ValueId operand = node.operands[0];
-    const Value& from = ValueOf(operand);
-    if (from.kind == Kind::kLoop || from.kind == Kind::kOnce) {
-      value = from;  // a row's is its elements' too
-    } else if (Elements(operand) == 1 && Elements(result) != 1) {
-      value.kind = Kind::kOnce;
-    } else {
-      value = from;
-      value.source = result;
-      Move(node, program_.types[operand], type, value.views);
-    }
-    return;
-  }
+  if (IsMove(node.op)) return ClassifyMove(node, value);
   switch (node.op) {
     case Op::kInput:
-      value.kind = Kind::kMemory;
-      value.buffer = node.buffers[0];
-      value.offset = node.attributes.Int(A::kOffset);
-      value.views = {BufferView(node, type)};
-      return;
     case Op::kConstant:
-      value.kind =
-          node.attributes.Has(A::kSplat) || Elements(result) == 1 ? Kind::kOnce : Kind::kTable;
-      value.views = {LinearView(type.dims)};
-      return;
-    case Op::kIota: {
-      value.kind = Kind::kPlaces;
-      View view = LinearView(type.dims);
-      std::fill(view.strides.begin(), view.strides.end(), 0);
-      view.strides[static_cast<size_t>(node.attributes.Int(A::kDimension))] = 1;
-      value.views = {std::move(view)};
-      return;
-    }
+    case Op::kIota:
+      return ClassifySource(node, value);
     case Op::kReduce:
     case Op::kArgmax:
-      make(0, Level::kRow);
+      MakeInLoop(index, 0, Level::kRow);
       ++value.phase;
       return;
     case Op::kQuantizeBlock:
-      make(0, Level::kFull);
-      make(1, Level::kBlock);
+      MakeInLoop(index, 0, Level::kFull);
+      MakeInLoop(index, 1, Level::kBlock);
       return;
     case Op::kRngBits:
-      return make(0, full ? Level::kFull : Level::kRow);
+      return MakeInLoop(index, 0, full ? Level::kFull : Level::kRow);
     case Op::kDequantizeBlock:
     case Op::kCumulativeSum:
-      return make(0, Level::kFull);
+      return MakeInLoop(index, 0, Level::kFull);
     default:
       break;
   }
-  if (IsOpaque(program_, node)) return make(0, Level::kFull);
+  if (IsOpaque(program_, node)) return MakeInLoop(index, 0, Level::kFull);
   const bool once = Elements(result) == 1 &&
                     std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) {
                       return ValueOf(operand).kind != Kind::kLoop && Elements(operand) == 1;
@@ -155,7 +164,7 @@ void KernelWriter::ClassifyNode(OpIndex index) {
     value.kind = Kind::kOnce;
     return;
   }
-  make(0, full ? Level::kFull : Level::kRow);
+  MakeInLoop(index, 0, full ? Level::kFull : Level::kRow);
 }
 
 void KernelWriter::ClassifySinks() {

@@ -80,6 +80,11 @@ class KernelWriter {
   // kernel_values.cc
   void Classify();
   void ClassifyNode(OpIndex index);
+  // The kinds of nodes: what another value is seen as, what is there before the kernel begins
+  // (input, constant, iota), and result number `result` of what is computed in the loop.
+  void ClassifyMove(const Node& node, Value& value);
+  void ClassifySource(const Node& node, Value& value);
+  void MakeInLoop(OpIndex index, uint32_t result, Level level);
   void ClassifySinks();
   void ChooseTemplate();
   void ChooseVector();

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "compute/host/constant_slots.h"
@@ -44,6 +43,12 @@ Location StepBuilder::PlaceOf(const Binding& binding) const {
   const auto kept = kept_slots_.find(binding.index);
   if (kept != kept_slots_.end()) return {Location::Kind::kKept, 0, kept->second};
   return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
+}
+
+std::vector<Location> StepBuilder::PlacesOf(const Step& step) const {
+  std::vector<Location> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  return places;
 }
 
 bool StepBuilder::IsConstantInput(const Step& step, const Node& node) const {
@@ -99,94 +104,99 @@ StepBuilder::Work* StepBuilder::AddGroup(const Program& program, absl::Span<cons
   return &works.back();
 }
 
+StepBuilder::Operand StepBuilder::PlaceOperand(const Step& step, ValueId value, const Node& made_by,
+                                               bool may_keep, std::vector<Work>& works) {
+  const Program& program = step.program;
+  if (made_by.op == Op::kInput && !made_by.attributes.Has(A::kStrides)) {
+    Location place = PlaceOf(step.bindings[made_by.buffers[0]]);
+    place.offset += static_cast<uint64_t>(made_by.attributes.Int(A::kOffset));
+    return {place};
+  }
+  if (made_by.op == Op::kConstant && made_by.attributes.Has(A::kValues)) {
+    const absl::string_view bytes = made_by.attributes.Bytes(A::kValues);
+    const Location place = {Location::Kind::kConstant, 0, made_.constants_.size()};
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+    made_.constants_.insert(made_.constants_.end(), begin, begin + bytes.size());
+    return {place};
+  }
+  Part part(program);
+  const uint64_t bytes = *BytesOf(program.types[value]);
+  part.Store(value, part.AddBuffer(bytes));
+  const bool keeps = may_keep && IsOfConstants(step, part.program());
+  const Location place =
+      keeps ? Location{Location::Kind::kKept, 0, made_.kept_bytes_} : Temporary(bytes);
+  std::vector<Location> places = PlacesOf(step);
+  places.push_back(place);
+  Work* const group = AddGroup(part.program(), places, works);
+  if (!keeps || group == nullptr) return {place};
+  Keep(*group, bytes);
+  return {place, true};
+}
+
+Location StepBuilder::PlaceResult(const Step& step, const Node& node,
+                                  std::vector<const Node*>& sinks) {
+  const bool plain = std::all_of(sinks.begin(), sinks.end(), [&](const Node* sink) {
+    return sink->op == Op::kStore && sink->operands[0] == node.first_result;
+  });
+  const auto dense = std::find_if(sinks.begin(), sinks.end(), [](const Node* store) {
+    return !store->attributes.Has(A::kStrides);
+  });
+  if (!plain || dense == sinks.end()) {
+    return Temporary(*BytesOf(step.program.types[node.first_result]));
+  }
+  Location result = PlaceOf(step.bindings[(*dense)->buffers[0]]);
+  result.offset += static_cast<uint64_t>((*dense)->attributes.Int(A::kOffset));
+  sinks.erase(dense);
+  return result;
+}
+
+void StepBuilder::MakeProduct(const Program& program, const std::vector<bool>& constant,
+                              Work& work) {
+  const uint64_t flops = std::max<uint64_t>(CostOf(program, work.whole.node).flops, 1);
+  work.product = std::make_unique<Product>(work.whole, constant, made_.options_.threads,
+                                           (flops - 1) / made_.options_.launch_flops + 1);
+  work.scratch = Scratch(work.product->scratch_bytes());
+  if (work.product->kept_bytes() > 0) {
+    work.kept_offset = Keep(work, work.product->kept_bytes());
+  }
+}
+
 // The op at `center` on whole tensors, with groups for what is made before and after it.
 void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>& works) {
   const Program& program = step.program;
   const Node& node = program.nodes[center];
   const std::vector<OpIndex> definitions = DefinitionsOf(program);
-  std::vector<Location> places;
-  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
   Work work;
   work.kind = Work::Kind::kWhole;
   work.whole.node = node;
   work.step = step.number;
   const bool multiplies = node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
   std::vector<bool> constant;  // by operand
-  std::set<ValueId> kept;      // operands that are made of constant buffers
-  std::map<ValueId, Location> operands;
+  std::map<ValueId, Operand> operands;
   for (const ValueId value : node.operands) {
-    const TensorType& type = program.types[value];
-    work.whole.in_types.push_back(type);
+    work.whole.in_types.push_back(program.types[value]);
     const Node& made_by = program.nodes[definitions[value]];
-    constant.push_back(IsConstantInput(step, made_by) || kept.contains(value));
-    const auto [at, fresh] = operands.try_emplace(value);
-    if (fresh) {
-      const bool values = made_by.op == Op::kConstant && made_by.attributes.Has(A::kValues);
-      if (made_by.op == Op::kInput && !made_by.attributes.Has(A::kStrides)) {
-        at->second = places[made_by.buffers[0]];
-        at->second.offset += static_cast<uint64_t>(made_by.attributes.Int(A::kOffset));
-      } else if (values) {
-        const absl::string_view bytes = made_by.attributes.Bytes(A::kValues);
-        at->second = {Location::Kind::kConstant, 0, made_.constants_.size()};
-        const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-        made_.constants_.insert(made_.constants_.end(), begin, begin + bytes.size());
-      } else {
-        Part part(program);
-        const uint64_t bytes = *BytesOf(type);
-        part.Store(value, part.AddBuffer(bytes));
-        const bool keeps = multiplies && IsOfConstants(step, part.program());
-        at->second =
-            keeps ? Location{Location::Kind::kKept, 0, made_.kept_bytes_} : Temporary(bytes);
-        std::vector<Location> with = places;
-        with.push_back(at->second);
-        Work* const group = AddGroup(part.program(), with, works);
-        if (keeps && group != nullptr) {
-          Keep(*group, bytes);
-          kept.insert(value);
-          constant.back() = true;
-        }
-      }
-    }
-    work.in.push_back(at->second);
+    const auto [operand, fresh] = operands.try_emplace(value);
+    if (fresh) operand->second = PlaceOperand(step, value, made_by, multiplies, works);
+    constant.push_back(IsConstantInput(step, made_by) || operand->second.kept);
+    work.in.push_back(operand->second.place);
   }
-  // If all that follows is stores, one of them is where the result is made.
   const TensorType& type = program.types[node.first_result];
   work.whole.out_types = {type};
-  std::vector<const Node*> rest;
-  bool plain = true;
-  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
-    const Node& other = program.nodes[i];
-    if (other.op != Op::kStore && other.op != Op::kAccumulate) continue;
-    plain = plain && other.op == Op::kStore && other.operands[0] == node.first_result;
-    rest.push_back(&other);
+  std::vector<const Node*> sinks;
+  for (const Node& other : program.nodes) {
+    if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
   }
-  const auto dense = std::find_if(rest.begin(), rest.end(), [](const Node* store) {
-    return !store->attributes.Has(A::kStrides);
-  });
-  Location result;
-  if (plain && dense != rest.end()) {
-    result = places[(*dense)->buffers[0]];
-    result.offset += static_cast<uint64_t>((*dense)->attributes.Int(A::kOffset));
-    rest.erase(dense);
-  } else {
-    result = Temporary(*BytesOf(type));
-  }
+  const Location result = PlaceResult(step, node, sinks);
   work.out = {result};
-  if (multiplies) {
-    const uint64_t flops = std::max<uint64_t>(CostOf(program, node).flops, 1);
-    work.product = std::make_unique<Product>(work.whole, constant, made_.options_.threads,
-                                             (flops - 1) / made_.options_.launch_flops + 1);
-    work.scratch = Scratch(work.product->scratch_bytes());
-    if (work.product->kept_bytes() > 0) {
-      work.kept_offset = Keep(work, work.product->kept_bytes());
-    }
-  }
+  if (multiplies) MakeProduct(program, constant, work);
   works.push_back(std::move(work));
-  if (rest.empty()) return;
+  if (sinks.empty()) return;
   Part part(program);
   part.Read(node.first_result, part.AddBuffer(*BytesOf(type)));
+  std::vector<Location> places = PlacesOf(step);
   places.push_back(result);
-  for (const Node* sink : rest) part.Put(*sink);
+  for (const Node* sink : sinks) part.Put(*sink);
   AddGroup(part.program(), places, works);
 }
 
@@ -201,9 +211,7 @@ void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
                       kept_slots_.try_emplace(binding.index, made_.kept_bytes_).second;
     if (made) kept = binding.index;
   }
-  std::vector<Location> places;
-  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  Work* const group = AddGroup(program, places, works);
+  Work* const group = AddGroup(program, PlacesOf(step), works);
   if (kept && group != nullptr) Keep(*group, *BytesOf(made_.plan_.slots[*kept].type));
 }
 

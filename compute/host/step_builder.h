@@ -22,11 +22,25 @@ class StepBuilder {
   void AddStep(const Step& step, std::vector<Work>& works);
   void AddKernel(const Step& step, std::vector<Work>& works);
   void AddAround(const Step& step, OpIndex center, std::vector<Work>& works);
+  // Of an op on whole tensors. `kept`: made once, of constant buffers alone.
+  struct Operand {
+    Location place;
+    bool kept = false;
+  };
+  // Where an operand is that the step's op `made_by` makes, or is put by a group that is added.
+  Operand PlaceOperand(const Step& step, ValueId value, const Node& made_by, bool may_keep,
+                       std::vector<Work>& works);
+  // Where the result of `node` is made: if all `sinks` of the step store it, where one of them
+  // would, which is taken out of them.
+  Location PlaceResult(const Step& step, const Node& node, std::vector<const Node*>& sinks);
+  // Of a work that has its op and places. `constant`: by operand.
+  void MakeProduct(const Program& program, const std::vector<bool>& constant, Work& work);
   // The work that was added, if there is something to do.
   Work* AddGroup(const Program& program, absl::Span<const Location> places,
                  std::vector<Work>& works);
   uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
+  std::vector<Location> PlacesOf(const Step& step) const;  // by binding
   // Whether `node` reads a constant buffer, or what is made of one.
   bool IsConstantInput(const Step& step, const Node& node) const;
   // Whether `part` of the step reads constant buffers, and no others.

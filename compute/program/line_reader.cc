@@ -2,6 +2,7 @@
 #include "compute/program/line_reader.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -51,6 +52,24 @@ bool LineReader::Int(const Token& token, int64_t& number) {
     return Problem(token, absl::StrCat("'", token.text, "' is out of range: numbers have 64 bits"));
   }
   return Problem(token, absl::StrCat("'", token.text, "' is no number"));
+}
+
+bool LineReader::Type(TensorType& type) {
+  const std::optional<DType> dtype =
+      Peek().kind == TokenKind::kWord ? DTypeOf(Peek().text) : std::nullopt;
+  if (!dtype) return Unexpected("an element type, such as f32");
+  Take();
+  type.dtype = *dtype;
+  if (!TakeSign("[")) return Unexpected("[ and dimensions");
+  if (TakeSign("]")) return true;
+  std::vector<Token> dims;
+  if (!List(TokenKind::kWord, "a dimension", dims)) return false;
+  for (const Token& token : dims) {
+    int64_t dim = 0;
+    if (!Int(token, dim)) return false;
+    type.dims.push_back(dim);
+  }
+  return TakeSign("]") || Unexpected("]");
 }
 
 bool LineReader::Problem(const Token& token, const std::string& text, Reason reason) {

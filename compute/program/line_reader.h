@@ -31,6 +31,8 @@ class LineReader {
   bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
             size_t most = kMaxOperands);
   bool Int(const Token& token, int64_t& number);
+  // An element type and dimensions, which are added: f32[2,3].
+  bool Type(TensorType& type);
 
   // Both are always false, to be returned: the rest of the line is not looked at.
   bool Problem(const Token& token, const std::string& text, Reason reason = Reason::kFieldInvalid);

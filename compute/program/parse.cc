@@ -135,24 +135,6 @@ class Parser : private LineReader {
     return true;
   }
 
-  bool Type(TensorType& type) {
-    const std::optional<DType> dtype =
-        Peek().kind == TokenKind::kWord ? DTypeOf(Peek().text) : std::nullopt;
-    if (!dtype) return Unexpected("an element type, such as f32");
-    Take();
-    type.dtype = *dtype;
-    if (!TakeSign("[")) return Unexpected("[ and dimensions");
-    if (TakeSign("]")) return true;
-    std::vector<Token> dims;
-    if (!List(TokenKind::kWord, "a dimension", dims)) return false;
-    for (const Token& token : dims) {
-      int64_t dim = 0;
-      if (!Int(token, dim)) return false;
-      type.dims.push_back(dim);
-    }
-    return TakeSign("]") || Unexpected("]");
-  }
-
   // The tokens of an attribute's value: one, or what is between the brackets of a list.
   struct Written {
     Attribute attribute;
@@ -291,67 +273,64 @@ class Parser : private LineReader {
     for (; defined_.size() > kept; defined_.pop_back()) names_.erase(defined_.back());
   }
 
-  // The names of a line that has a problem are defined all the same, or each use would be one more.
-  void Operation() {
+  // A line with an op, as far as it is read.
+  struct Line {
     std::vector<Token> results;
-    std::vector<Token> parameters;
+    std::vector<Token> parameters;  // of a repeat's body
     Node node;
     std::vector<TensorType> types;
     std::string mark;
-    bool known = true;
-    SetOp(out_.program.nodes.size());
+    bool known = true;  // what all its operands are
     bool too_deep = false;
-    const bool good = OperationLine(results, parameters, node, types, mark, known, too_deep);
+  };
+
+  // The names of a line that has a problem are defined all the same, or each use would be one more.
+  void Operation() {
+    Line line;
+    SetOp(out_.program.nodes.size());
+    const bool good = OperationLine(line);
     if (!good) {
-      known = false;
-      types.clear();
-      node.attributes = {};
+      line.known = false;
+      line.types.clear();
+      line.node.attributes = {};
     }
-    if (good && types.empty() && known && InfoOf(node.op).results != 0) {
-      Inference inference = Infer(out_.program, node, {});
-      known = inference.ok();
-      if (!known) {
+    if (good && line.types.empty() && line.known && InfoOf(line.node.op).results != 0) {
+      Inference inference = Infer(out_.program, line.node, {});
+      line.known = inference.ok();
+      if (!line.known) {
         Problem(tokens_[0], absl::StrCat(inference.rule, ": ", inference.text),
                 inference.rule == "bounds" ? Reason::kRangeInvalid : Reason::kFieldInvalid);
       }
-      types = std::move(inference.results);
+      line.types = std::move(inference.results);
     }
-    types.resize(results.size());
-    const bool unclear = !good || !known;
-    const auto index = out_.program.Append(std::move(node), std::move(types));
-    out_.unclear.push_back(unclear);
+    line.types.resize(line.results.size());
+    const bool known = line.known;
+    const auto index = out_.program.Append(std::move(line.node), std::move(line.types));
+    out_.unclear.push_back(!good || !known);
     const Node& added = out_.program.nodes.back();
     out_.lines.push_back(line_);
-    if (!mark.empty() && !marks_.try_emplace(mark, index).second) {
-      Problem(tokens_[0], absl::StrCat("^", mark, " is given twice"));
+    if (!line.mark.empty() && !marks_.try_emplace(line.mark, index).second) {
+      Problem(tokens_[0], absl::StrCat("^", line.mark, " is given twice"));
     }
     ClearOp();
     if (added.op == Op::kRepeat) {
-      open_.push_back({index, line_, defined_.size(), std::move(results), known});
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        Define(parameters[i], {added.first_parameter() + static_cast<ValueId>(i), i == 0 || known});
+      open_.push_back({index, line_, defined_.size(), std::move(line.results), known});
+      for (size_t i = 0; i < line.parameters.size(); ++i) {
+        Define(line.parameters[i],
+               {added.first_parameter() + static_cast<ValueId>(i), i == 0 || known});
       }
       return;
     }
-    for (size_t i = 0; i < results.size(); ++i) {
-      Define(results[i], {added.first_result + static_cast<ValueId>(i), known});
+    for (size_t i = 0; i < line.results.size(); ++i) {
+      Define(line.results[i], {added.first_result + static_cast<ValueId>(i), known});
     }
-    if (!too_deep) return;
+    if (!line.too_deep) return;
     too_deep_.push_back(defined_.size());
-    for (const Token& parameter : parameters) Define(parameter, {0, false});
+    for (const Token& parameter : line.parameters) Define(parameter, {0, false});
   }
 
-  bool OperationLine(std::vector<Token>& results, std::vector<Token>& parameters, Node& node,
-                     std::vector<TensorType>& types, std::string& mark, bool& known,
-                     bool& too_deep) {
-    if (Peek().kind == TokenKind::kMark) {
-      mark = Take().text;
-      if (!TakeSign(":")) return Unexpected(":");
-    }
-    if (Peek().kind == TokenKind::kValue) {
-      if (!List(TokenKind::kValue, "a value", results)) return false;
-      if (!TakeSign("=")) return Unexpected("=");
-    }
+  bool OperationLine(Line& line) {
+    if (!MarkAndResults(line)) return false;
     // `empty_like %x` is an `empty` of the type of %x.
     const bool like = Is(TokenKind::kWord, "empty_like");
     const std::optional<Op> op = Peek().kind != TokenKind::kWord ? std::nullopt
@@ -362,71 +341,98 @@ class Parser : private LineReader {
     }
     if (!op) return Unexpected("an op");
     const Token name = Take();
+    Node& node = line.node;
     node.op = *op;
     SetOp(out_.program.nodes.size(), name);
-    if (open_.size() >= kMaxNesting && *op == Op::kRepeat) {
-      node.op = Op::kBarrier;  // any op without a body: its own is read and forgotten
-      out_.whole = false;
-      too_deep = true;
-      while (Peek().kind != TokenKind::kEnd && !TakeSign("(")) Take();
-      while (Peek().kind == TokenKind::kValue) {
-        parameters.push_back(Take());
-        TakeSign(",");
-      }
-      return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
-    }
-    if (!Operands(node, known)) return false;
+    if (open_.size() >= kMaxNesting && node.op == Op::kRepeat) return TooDeep(name, line);
+    if (!Operands(node, line.known)) return false;
     if (like) {
       if (node.operands.size() != 1 || !node.buffers.empty()) {
         return Problem(name, "empty_like is like one value");
       }
-      if (known) types = {out_.program.types[node.operands[0]]};
+      if (line.known) line.types = {out_.program.types[node.operands[0]]};
       node.operands.clear();
     }
     std::vector<Written> written;
     while (Peek().kind == TokenKind::kWord && Peek().text != "after") {
       if (!TakeAttribute(written)) return false;
     }
-    if (node.op == Op::kRepeat) {
-      if (!TakeSign("(")) return Unexpected("( and the body's parameters");
-      if (!List(TokenKind::kValue, "a value", parameters)) return false;
-      if (!TakeSign(")")) return Unexpected(")");
-      if (parameters.size() != node.parameters()) {
-        return Problem(name,
-                       absl::StrCat("a body has the count of the trip and what is carried: ",
-                                    node.parameters(), " parameters, not ", parameters.size()));
-      }
-    }
+    if (node.op == Op::kRepeat && !Parameters(name, line)) return false;
     if (TakeSign(":")) {
       if (like) return Problem(name, "empty_like has the type of its operand: write none");
-      do {
-        types.emplace_back();
-        if (types.size() > kMaxOperands) return Unexpected("fewer types");
-        if (!Type(types.back())) return false;
-        const Inference wrong = CheckType(types.back());
-        if (!wrong.ok()) return Problem(name, absl::StrCat(wrong.rule, ": ", wrong.text));
-      } while (TakeSign(","));
+      if (!Types(name, line.types)) return false;
     }
     for (const Written& value : written) {
-      const bool has_type = *op == Op::kConstant && !types.empty();
-      if (!SetAttribute(value, has_type ? &types[0] : nullptr, node.attributes)) return false;
+      const bool has_type = node.op == Op::kConstant && !line.types.empty();
+      if (!SetAttribute(value, has_type ? &line.types[0] : nullptr, node.attributes)) return false;
     }
-    if (Is(TokenKind::kWord, "after")) {
-      Take();
-      std::vector<Token> marks;
-      if (!List(TokenKind::kMark, "^ and a mark", marks)) return false;
-      for (const Token& token : marks) {
-        const auto at = marks_.find(token.text);
-        if (at == marks_.end()) return Problem(token, absl::StrCat("no op above is ^", token.text));
-        node.after.push_back(at->second);
-      }
-    }
+    if (Is(TokenKind::kWord, "after") && !After(node)) return false;
     if (Peek().kind == TokenKind::kString) node.label = Take().text;
     if (!AtEnd()) return false;
     const size_t count = InfoOf(node.op).ResultsFor(node.operands.size());
-    if (results.size() != count || (!types.empty() && types.size() != count)) {
+    const size_t results = line.results.size();
+    const size_t types = line.types.size();
+    if (results != count || (types > 0 && types != count)) {
       return Problem(name, absl::StrCat(name.text, " has ", count, " results here, not ",
-                                        results.size() != count ? results.size() : types.size()));
+                                        results != count ? results : types));
+    }
+    return true;
+  }
+
+  bool MarkAndResults(Line& line) {
+    if (Peek().kind == TokenKind::kMark) {
+      line.mark = Take().text;
+      if (!TakeSign(":")) return Unexpected(":");
+    }
+    if (Peek().kind == TokenKind::kValue) {
+      if (!List(TokenKind::kValue, "a value", line.results)) return false;
+      if (!TakeSign("=")) return Unexpected("=");
+    }
+    return true;
+  }
+
+  // A repeat that is refused. Its body follows all the same, and uses these parameters.
+  bool TooDeep(const Token& name, Line& line) {
+    line.node.op = Op::kBarrier;  // any op without a body: its own is read and forgotten
+    out_.whole = false;
+    line.too_deep = true;
+    while (Peek().kind != TokenKind::kEnd && !TakeSign("(")) Take();
+    while (Peek().kind == TokenKind::kValue) {
+      line.parameters.push_back(Take());
+      TakeSign(",");
+    }
+    return Problem(name, absl::StrCat("repeats nest at most ", kMaxNesting, " deep"));
+  }
+
+  bool Parameters(const Token& name, Line& line) {
+    if (!TakeSign("(")) return Unexpected("( and the body's parameters");
+    if (!List(TokenKind::kValue, "a value", line.parameters)) return false;
+    if (!TakeSign(")")) return Unexpected(")");
+    if (line.parameters.size() == line.node.parameters()) return true;
+    return Problem(
+        name, absl::StrCat("a body has the count of the trip and what is carried: ",
+                           line.node.parameters(), " parameters, not ", line.parameters.size()));
+  }
+
+  bool Types(const Token& name, std::vector<TensorType>& types) {
+    do {
+      types.emplace_back();
+      if (types.size() > kMaxOperands) return Unexpected("fewer types");
+      if (!Type(types.back())) return false;
+      const Inference wrong = CheckType(types.back());
+      if (!wrong.ok()) return Problem(name, absl::StrCat(wrong.rule, ": ", wrong.text));
+    } while (TakeSign(","));
+    return true;
+  }
+
+  bool After(Node& node) {
+    Take();
+    std::vector<Token> marks;
+    if (!List(TokenKind::kMark, "^ and a mark", marks)) return false;
+    for (const Token& token : marks) {
+      const auto at = marks_.find(token.text);
+      if (at == marks_.end()) return Problem(token, absl::StrCat("no op above is ^", token.text));
+      node.after.push_back(at->second);
     }
     return true;
   }

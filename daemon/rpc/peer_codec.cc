@@ -219,6 +219,75 @@ absl::StatusOr<Group> DecodeGroup(const peer::v1::Group& in) {
   return group;
 }
 
+absl::StatusOr<Go> DecodeGo(const peer::v1::PeerEvent& event) {
+  const peer::v1::Go& in = event.go();
+  if (in.route() <= 0 || in.route() >= kRoutes) return Broken("a go out of bounds");
+  return Go{TransferId(event.transfer()), in.attempt(), static_cast<Route>(in.route()), in.tag(),
+            PriorityFrom(in.priority())};
+}
+
+absl::StatusOr<Done> DecodeDone(const peer::v1::PeerEvent& event) {
+  const peer::v1::Done& in = event.done();
+  if (in.route() < 0 || in.route() >= kRoutes) return Broken("a done out of bounds");
+  Done done{TransferId(event.transfer()),
+            in.has_status() ? FailureFrom(in.status()) : absl::OkStatus(),
+            static_cast<Route>(in.route())};
+  if (in.has_near()) {
+    ASSIGN_OR_RETURN(done.near, NearFrom(in.near()));
+  }
+  return done;
+}
+
+absl::StatusOr<Sought> DecodeSought(const peer::v1::PeerEvent& event) {
+  Sought sought{TransferId(event.transfer()), std::nullopt};
+  if (event.sought().has_near()) {
+    ASSIGN_OR_RETURN(sought.near, NearFrom(event.sought().near()));
+  }
+  return sought;
+}
+
+absl::StatusOr<Granted> DecodeGranted(const peer::v1::Granted& in) {
+  if (static_cast<size_t>(in.refused_size()) > kMaxGroupChunks) {
+    return Broken("a grant out of bounds");
+  }
+  return Granted{CliqueFrom(in.name()),
+                 in.name().attempt(),
+                 in.name().number(),
+                 {in.refused().begin(), in.refused().end()}};
+}
+
+GroupFailed GroupFailedFrom(const peer::v1::GroupFailed& in) {
+  return {CliqueFrom(in.name()), in.name().attempt(), in.name().number(), FailureFrom(in.status())};
+}
+
+AttemptOver AttemptOverFrom(const peer::v1::AttemptOver& in) {
+  return {CliqueFrom(in.name()), in.name().attempt(), in.name().number(),
+          in.has_status() ? FailureFrom(in.status()) : absl::OkStatus()};
+}
+
+Evict EvictFrom(const peer::v1::Evict& in) {
+  return {CliqueFrom(in.name()), in.name().attempt(), in.busy()};
+}
+
+absl::StatusOr<OpenComm> DecodeOpenComm(const peer::v1::OpenComm& in) {
+  if (in.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
+  return OpenComm{CliqueFrom(in.name()), in.name().attempt(), in.unique_id()};
+}
+
+Fire FireFrom(const peer::v1::Fire& in) {
+  return {CliqueFrom(in.clique()),
+          {in.to_low(), TransferId(in.batch()), in.slot()},
+          PriorityFrom(in.priority()),
+          in.direct()};
+}
+
+template <typename Message>
+absl::Status AppendDecoded(absl::StatusOr<Message> decoded, PeerFrame& frame) {
+  if (!decoded.ok()) return std::move(decoded).status();
+  frame.messages.push_back(*std::move(decoded));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last) {
@@ -268,29 +337,12 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
     return absl::OkStatus();
   }
   switch (event.step_case()) {
-    case peer::v1::PeerEvent::kOffer: {
-      ASSIGN_OR_RETURN(Offer offer, DecodeOffer(event));
-      frame.messages.push_back(std::move(offer));
-      break;
-    }
-    case peer::v1::PeerEvent::kGo: {
-      const peer::v1::Go& in_go = event.go();
-      if (in_go.route() <= 0 || in_go.route() >= kRoutes) return Broken("a go out of bounds");
-      frame.messages.push_back(Go{transfer, in_go.attempt(), static_cast<Route>(in_go.route()),
-                                  in_go.tag(), PriorityFrom(in_go.priority())});
-      break;
-    }
-    case peer::v1::PeerEvent::kDone: {
-      const peer::v1::Done& done = event.done();
-      if (done.route() < 0 || done.route() >= kRoutes) return Broken("a done out of bounds");
-      Done message{transfer, done.has_status() ? FailureFrom(done.status()) : absl::OkStatus(),
-                   static_cast<Route>(done.route())};
-      if (done.has_near()) {
-        ASSIGN_OR_RETURN(message.near, NearFrom(done.near()));
-      }
-      frame.messages.push_back(std::move(message));
-      break;
-    }
+    case peer::v1::PeerEvent::kOffer:
+      return AppendDecoded(DecodeOffer(event), frame);
+    case peer::v1::PeerEvent::kGo:
+      return AppendDecoded(DecodeGo(event), frame);
+    case peer::v1::PeerEvent::kDone:
+      return AppendDecoded(DecodeDone(event), frame);
     case peer::v1::PeerEvent::kWithdraw:
       frame.messages.push_back(Withdraw{transfer, FailureFrom(event.withdraw().status())});
       break;
@@ -305,78 +357,36 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
       frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
                                         event.hand_over().direct()});
       break;
-    case peer::v1::PeerEvent::kGroup: {
-      ASSIGN_OR_RETURN(Group group, DecodeGroup(event.group()));
-      frame.messages.push_back(std::move(group));
+    case peer::v1::PeerEvent::kGroup:
+      return AppendDecoded(DecodeGroup(event.group()), frame);
+    case peer::v1::PeerEvent::kGranted:
+      return AppendDecoded(DecodeGranted(event.granted()), frame);
+    case peer::v1::PeerEvent::kGroupFailed:
+      frame.messages.push_back(GroupFailedFrom(event.group_failed()));
       break;
-    }
-    case peer::v1::PeerEvent::kGranted: {
-      const peer::v1::Granted& granted = event.granted();
-      if (static_cast<size_t>(granted.refused_size()) > kMaxGroupChunks) {
-        return Broken("a grant out of bounds");
-      }
-      frame.messages.push_back(Granted{CliqueFrom(granted.name()),
-                                       granted.name().attempt(),
-                                       granted.name().number(),
-                                       {granted.refused().begin(), granted.refused().end()}});
+    case peer::v1::PeerEvent::kAttemptOver:
+      frame.messages.push_back(AttemptOverFrom(event.attempt_over()));
       break;
-    }
-    case peer::v1::PeerEvent::kGroupFailed: {
-      const peer::v1::GroupFailed& failed = event.group_failed();
-      frame.messages.push_back(GroupFailed{CliqueFrom(failed.name()), failed.name().attempt(),
-                                           failed.name().number(), FailureFrom(failed.status())});
-      break;
-    }
-    case peer::v1::PeerEvent::kAttemptOver: {
-      const peer::v1::AttemptOver& over = event.attempt_over();
-      frame.messages.push_back(
-          AttemptOver{CliqueFrom(over.name()), over.name().attempt(), over.name().number(),
-                      over.has_status() ? FailureFrom(over.status()) : absl::OkStatus()});
-      break;
-    }
     case peer::v1::PeerEvent::kEvict:
-      frame.messages.push_back(Evict{CliqueFrom(event.evict().name()),
-                                     event.evict().name().attempt(), event.evict().busy()});
+      frame.messages.push_back(EvictFrom(event.evict()));
       break;
-    case peer::v1::PeerEvent::kOpenComm: {
-      const peer::v1::OpenComm& open = event.open_comm();
-      if (open.unique_id().size() > kMaxUniqueIdBytes) return Broken("an open out of bounds");
-      frame.messages.push_back(
-          OpenComm{CliqueFrom(open.name()), open.name().attempt(), open.unique_id()});
-      break;
-    }
+    case peer::v1::PeerEvent::kOpenComm:
+      return AppendDecoded(DecodeOpenComm(event.open_comm()), frame);
     case peer::v1::PeerEvent::kWarmComm:
       frame.messages.push_back(WarmComm{CliqueFrom(event.warm_comm().name())});
       break;
-    case peer::v1::PeerEvent::kFire: {
-      const peer::v1::Fire& fire = event.fire();
-      frame.messages.push_back(Fire{CliqueFrom(fire.clique()),
-                                    {fire.to_low(), TransferId(fire.batch()), fire.slot()},
-                                    PriorityFrom(fire.priority()),
-                                    fire.direct()});
+    case peer::v1::PeerEvent::kFire:
+      frame.messages.push_back(FireFrom(event.fire()));
       break;
-    }
-    case peer::v1::PeerEvent::kSeek: {
-      ASSIGN_OR_RETURN(Seek seek, DecodeSeek(event));
-      frame.messages.push_back(std::move(seek));
-      break;
-    }
-    case peer::v1::PeerEvent::kSought: {
-      Sought sought{transfer, std::nullopt};
-      if (event.sought().has_near()) {
-        ASSIGN_OR_RETURN(sought.near, NearFrom(event.sought().near()));
-      }
-      frame.messages.push_back(std::move(sought));
-      break;
-    }
+    case peer::v1::PeerEvent::kSeek:
+      return AppendDecoded(DecodeSeek(event), frame);
+    case peer::v1::PeerEvent::kSought:
+      return AppendDecoded(DecodeSought(event), frame);
     case peer::v1::PeerEvent::kDraining:
       frame.messages.push_back(DrainingFrom(event.draining()));
       break;
-    case peer::v1::PeerEvent::kMembers: {
-      ASSIGN_OR_RETURN(MembersTold told, DecodeMembers(event.members()));
-      frame.messages.push_back(std::move(told));
-      break;
-    }
+    case peer::v1::PeerEvent::kMembers:
+      return AppendDecoded(DecodeMembers(event.members()), frame);
     case peer::v1::PeerEvent::kMatched:
     case peer::v1::PeerEvent::kReady:
     case peer::v1::PeerEvent::kTakeBack:

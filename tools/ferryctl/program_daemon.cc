@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -121,32 +124,10 @@ absl::StatusOr<BatchPtr> PostMoves(ferry_session* session, uint64_t device, End 
   return BatchPtr(batch);
 }
 
-// Enough to tell programs apart.
-std::string ShortName(const std::string& fingerprint) {
-  return absl::BytesToHexString(fingerprint.substr(0, 8));
-}
-
-}  // namespace
-
-absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) {
-  ASSIGN_OR_RETURN(const std::vector<Move> sends, MovesOf("--send", given.sends));
-  ASSIGN_OR_RETURN(const std::vector<Move> receives, MovesOf("--recv", given.receives));
-  ASSIGN_OR_RETURN(const auto named, PeersOf(given.peers));
-  std::vector<ferry_peer> peers;
-  for (const auto& [name, device] : named) peers.push_back({name.c_str(), device});
-  SessionOptions options;
-  options.client_dir = globals.ClientDir();
-  options.name = "ferryctl-program";
-  if (globals.timeout) options.timeout = *globals.timeout;
-  ASSIGN_OR_RETURN(const SessionPtr session, OpenSession(options));
-  // One that is named is the daemon's to refuse, as it would any client's.
-  ASSIGN_OR_RETURN(const uint64_t own, given.device >= 0 ? static_cast<uint64_t>(given.device)
-                                                         : OwnDevice(session.get(), -1));
-  ferry_program* compiled = nullptr;
-  RETURN_IF_ERROR(FromFerry(
-      ferry_program_compile(session.get(), own, given.text.data(), given.text.size(), &compiled)));
-  const std::unique_ptr<ferry_program, FreeProgram> program(compiled);
-  const std::vector<compute::Buffer> buffers = BuffersOf(program.get());
+// What is moved of a program's buffers, each once.
+absl::StatusOr<std::set<std::string>> CheckMoves(const std::vector<compute::Buffer>& buffers,
+                                                 const std::vector<Move>& sends,
+                                                 const std::vector<Move>& receives) {
   std::set<std::string> moved;
   for (const auto* moves : {&sends, &receives}) {
     for (const Move& move : *moves) {
@@ -162,11 +143,88 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
                                 ", or it is sent and received"));
     }
   }
+  return moved;
+}
+
+// A program of a session, and what it is run with.
+struct Job {
+  ferry_session* session = nullptr;
+  uint64_t device = 0;
+  const ferry_program* program = nullptr;
+  std::vector<Move> sends;
+  std::vector<Move> receives;
+  std::vector<ferry_peer> peers;
+  std::string key_suffix;
+  std::optional<absl::Duration> deadline;
+  absl::Duration patience;
+};
+
+// Posts what is moved and the run, which comes after the one and feeds the other, and waits for it.
+absl::Status RunJob(const Job& given, const std::vector<ferry_binding>& bound) {
+  ferry_post_options posting = {};
+  posting.struct_size = sizeof(posting);
+  if (given.deadline) posting.deadline_ns = ToFerry(*given.deadline);
+  ASSIGN_OR_RETURN(const BatchPtr sent,
+                   PostMoves(given.session, given.device, End::kSend, given.sends, bound, posting));
+  ASSIGN_OR_RETURN(const BatchPtr received, PostMoves(given.session, given.device, End::kReceive,
+                                                      given.receives, bound, posting));
+  ferry_run run = {};
+  run.program = given.program;
+  run.bindings = bound.empty() ? nullptr : bound.data();
+  run.binding_count = bound.size();
+  run.peers = given.peers.empty() ? nullptr : given.peers.data();
+  run.peer_count = given.peers.size();
+  run.key_suffix = given.key_suffix.empty() ? nullptr : given.key_suffix.data();
+  run.key_suffix_bytes = given.key_suffix.size();
+  run.after = received.get();
+  run.feeds = sent.get();
+  run.defines_value = sent != nullptr ? kMade : 0;
+  ferry_batch* posted = nullptr;
+  RETURN_IF_ERROR(
+      FromFerry(ferry_run_programs(given.session, given.device, &run, 1, &posting, &posted)));
+  const BatchPtr job(posted);
+  RETURN_IF_ERROR(Wait(job, given.patience));
+  return sent != nullptr ? Wait(sent, given.patience) : absl::OkStatus();
+}
+
+// Enough to tell programs apart.
+std::string ShortName(const std::string& fingerprint) {
+  return absl::BytesToHexString(fingerprint.substr(0, 8));
+}
+
+}  // namespace
+
+absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) {
+  Job job;
+  ASSIGN_OR_RETURN(job.sends, MovesOf("--send", given.sends));
+  ASSIGN_OR_RETURN(job.receives, MovesOf("--recv", given.receives));
+  ASSIGN_OR_RETURN(const auto named, PeersOf(given.peers));
+  for (const auto& [name, device] : named) job.peers.push_back({name.c_str(), device});
+  job.key_suffix = given.key_suffix;
+  job.deadline = given.deadline;
+  job.patience = globals.timeout.value_or(absl::InfiniteDuration());
+  SessionOptions options;
+  options.client_dir = globals.ClientDir();
+  options.name = "ferryctl-program";
+  if (globals.timeout) options.timeout = *globals.timeout;
+  ASSIGN_OR_RETURN(const SessionPtr session, OpenSession(options));
+  job.session = session.get();
+  // One that is named is the daemon's to refuse, as it would any client's.
+  ASSIGN_OR_RETURN(job.device, given.device >= 0 ? static_cast<uint64_t>(given.device)
+                                                 : OwnDevice(session.get(), -1));
+  ferry_program* compiled = nullptr;
+  RETURN_IF_ERROR(FromFerry(ferry_program_compile(session.get(), job.device, given.text.data(),
+                                                  given.text.size(), &compiled)));
+  const std::unique_ptr<ferry_program, FreeProgram> program(compiled);
+  job.program = compiled;
+  const std::vector<compute::Buffer> buffers = BuffersOf(compiled);
+  ASSIGN_OR_RETURN(const std::set<std::string> moved, CheckMoves(buffers, job.sends, job.receives));
   ArenaPtr arena;
   return RunOverFiles(
       buffers, given.bindings, moved,
       [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
-        ASSIGN_OR_RETURN(arena, CreateArena(session.get(), own, std::max<uint64_t>(bytes, 1)));
+        ASSIGN_OR_RETURN(arena,
+                         CreateArena(session.get(), job.device, std::max<uint64_t>(bytes, 1)));
         return DataOf(arena);
       },
       [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
@@ -175,31 +233,7 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
           const auto offset = static_cast<uint64_t>(spans[i].data() - DataOf(arena));
           bound.push_back({buffers[i].name.c_str(), {arena.get(), offset, spans[i].size()}, 0});
         }
-        ferry_post_options posting = {};
-        posting.struct_size = sizeof(posting);
-        if (given.deadline) posting.deadline_ns = ToFerry(*given.deadline);
-        ASSIGN_OR_RETURN(const BatchPtr sent,
-                         PostMoves(session.get(), own, End::kSend, sends, bound, posting));
-        ASSIGN_OR_RETURN(const BatchPtr received,
-                         PostMoves(session.get(), own, End::kReceive, receives, bound, posting));
-        ferry_run run = {};
-        run.program = program.get();
-        run.bindings = bound.empty() ? nullptr : bound.data();
-        run.binding_count = bound.size();
-        run.peers = peers.empty() ? nullptr : peers.data();
-        run.peer_count = peers.size();
-        run.key_suffix = given.key_suffix.empty() ? nullptr : given.key_suffix.data();
-        run.key_suffix_bytes = given.key_suffix.size();
-        run.after = received.get();
-        run.feeds = sent.get();
-        run.defines_value = sent != nullptr ? kMade : 0;
-        ferry_batch* posted = nullptr;
-        RETURN_IF_ERROR(
-            FromFerry(ferry_run_programs(session.get(), own, &run, 1, &posting, &posted)));
-        const BatchPtr job(posted);
-        const absl::Duration patience = globals.timeout.value_or(absl::InfiniteDuration());
-        RETURN_IF_ERROR(Wait(job, patience));
-        return sent != nullptr ? Wait(sent, patience) : absl::OkStatus();
+        return RunJob(job, bound);
       });
 }
 
