@@ -16,8 +16,8 @@ namespace ferry::client {
 // at once, and kResting more.
 class HandleMemory {
  public:
-  static constexpr size_t kResting =
-      64;                              // freed handles that wait before their memory is used again
+  // Freed handles that wait before their memory is used again.
+  static constexpr size_t kResting = 64;
   static constexpr size_t kHead = 16;  // bytes before a handle; the word is the first 8
 
   static void* Take(uint64_t word, size_t bytes);

@@ -185,8 +185,8 @@ class Session {
   std::vector<std::unique_ptr<const Welcome>> welcomes_;
   std::thread watch_;
   bool watching_ = false;
-  std::deque<std::shared_ptr<Connection>>
-      to_watch_;  // connections that a watcher must see to their end
+  // Connections that a watcher must see to their end.
+  std::deque<std::shared_ptr<Connection>> to_watch_;
 };
 
 }  // namespace ferry::client

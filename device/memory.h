@@ -28,8 +28,8 @@ enum class MemoryKind : uint8_t {
 struct MemoryShare {
   MemoryKind kind = MemoryKind::kMemfd;
   uint64_t bytes = 0;
-  std::vector<uint64_t> segment_bytes =
-      {};                       // kCudaVmm: length of each segment; each has a descriptor
+  // kCudaVmm: length of each segment; each has a descriptor.
+  std::vector<uint64_t> segment_bytes = {};
   std::string ipc_handle = {};  // kCudaIpc
   uint64_t ipc_offset = 0;
 };

@@ -74,8 +74,8 @@ class LinkPage;
 // What fires an op that is prepared, and so lasts until it is aborted (local/prepared_runner.h).
 struct PreparedEnds {
   PreparedBatch* own = nullptr;  // the batch of the half that is launched
-  PreparedBatch* source =
-      nullptr;  // `local`: the send's batch; null: the link page speaks for the other end
+  // `local`: the send's batch; null: the link page speaks for the other end.
+  PreparedBatch* source = nullptr;
   std::shared_ptr<LinkPage> page;
   // The batch's slot of the page.
   uint32_t slot = 0;

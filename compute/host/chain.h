@@ -31,13 +31,8 @@ enum class ChainCode : uint8_t {
   kRound,  // to bf16
 };
 
-// How the operand lies in memory.
-enum class ChainForm : uint8_t {
-  kF32,
-  kBF16,
-  kSameF32,
-  kSameBF16
-};  // kSame: one value for all elements
+// How the operand lies in memory. kSame: one value for all elements.
+enum class ChainForm : uint8_t { kF32, kBF16, kSameF32, kSameBF16 };
 
 struct ChainStep {
   ChainCode code = ChainCode::kLoad;

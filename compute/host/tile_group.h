@@ -105,8 +105,8 @@ struct TileGroup {
   bool shares_bytes = false;   // two tiles may have elements in one byte: one thread must do both
   bool alone = false;          // one thread must do all tiles
 
-  uint64_t launch_elements = std::numeric_limits<uint64_t>::max();  // elements that a thread does
-                                                                    // before it asks RunControl
+  uint64_t launch_elements =
+      std::numeric_limits<uint64_t>::max();  // done by a thread before it asks
 
   std::vector<TileOp> once;  // done before the first tile, as if of one tile
   std::vector<TileOp> ops;

@@ -46,8 +46,8 @@ struct Item {
   std::optional<BlockId> body;    // repeats
   std::optional<uint32_t> count;  // repeats: the slot with the number of the trip
   std::vector<ItemId> before;     // items that are over when it begins
-  std::vector<ItemId>
-      beside;        // items that are over too, or that do the same elements at the same time
+  // Items that are over too, or that do the same elements at the same time.
+  std::vector<ItemId> beside;
   uint32_t ops = 1;  // upper bound on its ops in a kernel
 };
 
@@ -61,15 +61,15 @@ struct Graph {
   std::vector<TensorType> types;
   std::vector<Item> items;
   std::vector<Block> blocks;  // the first one is the program's
-  std::vector<ItemId>
-      definitions;               // by value: the item that makes it; kNoItem: a parameter of a body
+  // By value: the item that makes it; kNoItem: a parameter of a body.
+  std::vector<ItemId> definitions;
   std::vector<ValueId> sources;  // by value: itself, or the value that a barrier passed on
   std::vector<int64_t> homes;    // by value: the slot that it is in; -1: none (yet)
   std::vector<Slot> slots;
   std::vector<BlockId> slot_blocks;  // by slot: the block in which it was made
   std::vector<bool> shared_slots;    // by slot: steps other than the one that makes it write it too
-  std::vector<std::vector<ValueId>>
-      roots;  // by value: the reads and parameters that it is made of by inlined ops
+  // By value: the reads and parameters that it is made of by inlined ops.
+  std::vector<std::vector<ValueId>> roots;
   std::vector<std::vector<ItemId>> users;  // by value: the items that have it as an operand
   std::vector<bool> changing;              // by root: whether it is overwritten at some time
 

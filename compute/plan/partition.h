@@ -86,8 +86,8 @@ class Partition {
   const Graph& graph_;
   const Block& block_;
   std::vector<size_t> places_;  // by item, counted from the block's first
-  std::vector<Group>
-      all_;  // by place of their first items; a group that was joined to another is empty
+  // By place of their first items; a group that was joined to another is empty.
+  std::vector<Group> all_;
   std::vector<uint32_t> group_of_;  // by place
   std::vector<bool> in_rows_;       // by place: an elementwise op that is done once a row
   std::vector<bool> duplicated_;

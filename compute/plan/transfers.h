@@ -35,8 +35,8 @@ std::optional<PlanTransfer> TransferOf(const Step& step);
 // Consecutive steps, from the end of the stage before.
 struct Stage {
   size_t end = 0;  // the first step after the stage
-  std::vector<size_t>
-      awaited;  // indices in TransfersOf(): transfers that are over before the stage begins
+  // Indices in TransfersOf(): transfers that are over before the stage begins.
+  std::vector<size_t> awaited;
 };
 // At least one stage; exactly one if no step waits for a transfer.
 std::vector<Stage> StagesOf(const Plan& plan);

@@ -9,8 +9,8 @@ namespace ferry::compute {
 
 inline constexpr int kMaxRank = 8;
 inline constexpr size_t kMaxOps = 4096;
-inline constexpr size_t kMaxOperands =
-    256;  // of one op: bound on operands, on results and on `after`
+// Of one op: bound on operands, on results and on `after`.
+inline constexpr size_t kMaxOperands = 256;
 inline constexpr size_t kMaxBuffers = 256;
 inline constexpr size_t kMaxNesting = 4;  // repeats within repeats
 inline constexpr int64_t kMaxTrips = 1 << 20;

@@ -77,8 +77,8 @@ struct Numerics {
 struct Node {
   Op op = Op::kConstant;
   std::vector<ValueId> operands;
-  std::vector<uint32_t>
-      buffers;  // indices into Program::buffers; a copy names its destination first
+  // Indices into Program::buffers; a copy names its destination first.
+  std::vector<uint32_t> buffers;
   Attributes attributes;
   std::vector<OpIndex> after;  // ops that must be over before this op begins
   std::string label;

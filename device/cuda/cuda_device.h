@@ -153,8 +153,8 @@ class CudaDevice {
   // Set while holds_ is not 0; read without the lock by those who hold.
   CUctx_st* context_ = nullptr;
   static constexpr size_t kCopyEngines = 4;  // by CopyUse
-  std::unique_ptr<CudaEngine>
-      engines_[kCopyEngines + 1];  // by CopyUse; the last one is for the memories' own use
+  // By CopyUse; the last one is for the memories' own use.
+  std::unique_ptr<CudaEngine> engines_[kCopyEngines + 1];
   absl::Span<std::byte> staging_;
   bool staging_registered_ = false;
 };

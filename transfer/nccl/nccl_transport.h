@@ -121,8 +121,8 @@ class NcclTransport : private Poller {
     Plan own;
     FiringPlan* firing = nullptr;  // the plan by which it goes instead of `own`
     std::vector<Staged> gather, scatter;
-    size_t next =
-        0;  // how many of `gather` or `scatter` are copied, where they are copied one by one
+    // How many of `gather` or `scatter` are copied, where they are copied one by one.
+    size_t next = 0;
     uint64_t base = 0;  // where the plan's staging begins
     const Plan& plan() const { return firing != nullptr ? *firing : own; }
   };

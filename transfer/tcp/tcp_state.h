@@ -49,8 +49,8 @@ struct TcpTransport::Impl : Poller {
     absl::Status status;  // how it ended; set with `ended`
     bool ended = false;   // it is answered when nothing copies its bytes any more
     size_t copying = 0;   // chunks that are being copied from or to the GPU
-    uint64_t cut =
-        0;  // sends: bytes that are in messages or chunks; receives: bytes that are claimed
+    // Sends: bytes that are in messages or chunks; receives: bytes that are claimed.
+    uint64_t cut = 0;
     uint64_t over = 0;         // bytes that were written or have arrived
     std::optional<Turn> turn;  // sends that are not cut to their end
     // Prepared. `firing`: the firing that `cut` and `over` count bytes of. `wanted`: receives, not
@@ -103,8 +103,8 @@ struct TcpTransport::Impl : Poller {
     std::vector<TcpEntry> entries;
     std::string head;
     std::vector<iovec> pieces;
-    size_t next_piece =
-        0;  // first piece that is not wholly written; it begins where the writing goes on
+    // First piece that is not wholly written; it begins where the writing goes on.
+    size_t next_piece = 0;
     std::vector<Part> parts;
     // Copies of bytes whose ops have ended and got their memory back.
     std::vector<std::unique_ptr<std::byte[]>> kept;
@@ -120,8 +120,8 @@ struct TcpTransport::Impl : Poller {
       bool dropped = false;          // nobody wants the bytes
       std::unique_ptr<Chunk> chunk;  // set if the bytes go to a GPU
     };
-    std::array<std::byte, 16 << 10>
-        ahead;  // bytes that were read and not looked at are [begin, end)
+    // Bytes that were read and not looked at are [begin, end).
+    std::array<std::byte, 16 << 10> ahead;
     size_t begin = 0;
     size_t end = 0;
     TcpKind kind = TcpKind::kBytes;
@@ -142,8 +142,8 @@ struct TcpTransport::Impl : Poller {
     bool ended = false;  // the peer sends nothing more
     bool due = false;    // is in `due`
     bool tried = false;  // an unknown tag was looked up before
-    bool waiting =
-        false;  // reads no more until tasks were run, or until there is memory to receive into
+    // Reads no more until tasks were run, or until there is memory to receive into.
+    bool waiting = false;
     std::string answer;  // kProving: the expected bytes that have not come yet
     Outgoing out;
     Incoming in;
@@ -162,8 +162,8 @@ struct TcpTransport::Impl : Poller {
     uint64_t serial = 0;
     std::vector<std::unique_ptr<Connection>> connections;
     absl::Time open_by = absl::InfiniteFuture();  // ops wait for the set to be open until then
-    absl::Time redial_at =
-        absl::InfiniteFuture();  // when to dial again connections that the peer has not taken
+    // When to dial again connections that the peer has not taken.
+    absl::Time redial_at = absl::InfiniteFuture();
     absl::Time retry_at = absl::InfinitePast();  // until then ops are refused with `refused`
     absl::Status refused;
     size_t ops = 0;
@@ -308,9 +308,9 @@ struct TcpTransport::Impl : Poller {
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
   size_t active = 0;  // ops that are not prepared
-  std::vector<Connection*>
-      due;                    // connections that can read, or can write and have something to write
-  std::deque<Link*> wanting;  // GPUs: links with sends that have no memory yet
+  // Connections that can read, or can write and have something to write.
+  std::vector<Connection*> due;
+  std::deque<Link*> wanting;         // GPUs: links with sends that have no memory yet
   std::vector<Connection*> starved;  // GPUs: connections that wait for memory to receive into
   // Closed connections that a caller further up the stack may still look at: destroyed by the next
   // Poll().
@@ -318,8 +318,8 @@ struct TcpTransport::Impl : Poller {
   std::vector<std::unique_ptr<Group>> groups;
   size_t silent = 0;  // groups whose words a GPU may write
   std::vector<OpResult> results;
-  absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>>
-      chunks;                               // by message that is being copied
+  // By message that is being copied.
+  absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>> chunks;
   std::vector<iovec> pieces;                // kept for its memory
   std::array<std::byte, 64 << 10> nowhere;  // takes bytes that nobody wants
 };

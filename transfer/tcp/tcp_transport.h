@@ -49,8 +49,8 @@ struct TcpPeer {
 class TcpTransport : public Transport {
  public:
   struct Options {
-    uint32_t bulk_connections =
-        2;  // connections of a set for large transfers; 1 to kTcpMostConnections - 1
+    // Connections of a set for large transfers; 1 to kTcpMostConnections - 1.
+    uint32_t bulk_connections = 2;
     // How long a set may take to open.
     absl::Duration open_deadline = absl::Seconds(5);
   };

@@ -82,8 +82,8 @@ struct UcxTransport::Impl {
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
     absl::Time leave_by = absl::InfiniteFuture();  // once the op is stopped: when force is used
-    absl::Time drain_by =
-        absl::InfiniteFuture();  // once force is used: when the worker is thrown away
+    // Once force is used: when the worker is thrown away.
+    absl::Time drain_by = absl::InfiniteFuture();
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
@@ -144,8 +144,8 @@ struct UcxTransport::Impl {
     uint64_t looked_at = 0;  // the tag in `arriving` that was looked for last
     bool draining = false;   // see Drain
     bool drained() const { return copying == 0 && (forceable || receives_in_flight == 0); }
-    absl::Time drain_at =
-        absl::InfiniteFuture();  // the earliest `drain_by` of its ops, or before it
+    // The earliest `drain_by` of its ops, or before it.
+    absl::Time drain_at = absl::InfiniteFuture();
     std::vector<void*> closing;  // requests of endpoints that are being closed
     std::deque<Stray> strays;
     std::vector<Leaving> leaving;
@@ -172,8 +172,8 @@ struct UcxTransport::Impl {
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
   std::vector<Op*> finished_ops;  // complete ops, which the next Poll answers
   std::vector<OpResult> results;  // results that are to be answered
-  absl::Time held_since =
-      absl::InfiniteFuture();   // time of the first result, while other ops are under way
+  // Time of the first result, while other ops are under way.
+  absl::Time held_since = absl::InfiniteFuture();
   std::vector<Op*> failed_ops;  // ops with an error from a callback, which the next Poll stops
   std::vector<Link*> failed_links;
   // A GPU's lane only: how its memory gets to UCX.

@@ -18,8 +18,8 @@ namespace ferry {
 
 class UcxWorker : public Poller {
  public:
-  using Settings =
-      std::vector<std::pair<std::string, std::string>>;  // names without "UCX_", and values
+  // Names without "UCX_", and values.
+  using Settings = std::vector<std::pair<std::string, std::string>>;
 
   // A setting that this UCX does not know is skipped, but TLS and NET_DEVICES must be known.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const UcxApi& api, std::string kind,

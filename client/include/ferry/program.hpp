@@ -44,8 +44,8 @@ struct ProgramRun {
   std::optional<Transfer::DefinedAt> defined_at = std::nullopt;
   Duration deadline{0};          // 0: the batch's
   const Batch* after = nullptr;  // the run begins when this batch has ended well
-  std::optional<Transfer::DefinedAt> defines =
-      std::nullopt;              // advanced when the run has ended well
+  // Advanced when the run has ended well.
+  std::optional<Transfer::DefinedAt> defines = std::nullopt;
   const Batch* feeds = nullptr;  // poisoned if the run fails
   // If the program sends or receives: the global device of each peer that it names, and what its
   // keys end with in this run.
