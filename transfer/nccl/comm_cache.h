@@ -58,9 +58,9 @@ class CommCache {
 
   // `bytes_per_device`: memory budget of all communicators of one GPU; its first one is always
   // allowed. The next is assumed to cost what the last undisturbed opening cost. Until there is
-  // one, openings are serialised. A communicator that finds no room waits. Idle ones are closed for
-  // it, and busy ones after their turn. If none waits, the one that was used last stays. `idle`: an
-  // unused communicator is closed after this time; infinite: never.
+  // one, openings are serialised, for at most kAlone each. A communicator that finds no room waits.
+  // Idle ones are closed for it, and busy ones after their turn. If none waits, the one that was
+  // used last stays. `idle`: an unused communicator is closed after this time; infinite: never.
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
       : bytes_per_device_(bytes_per_device), idle_(idle) {}
 
@@ -79,7 +79,8 @@ class CommCache {
   // and the last reliable value stands, if they are 0, if another communicator of the GPU came or
   // went at the same time, or if they differ from that value by more than 4x: then clients took or
   // freed memory. Two such odd values in a row that are alike are accepted: the reliable value may
-  // have been wrong. Returns the bytes that the communicator is assumed to take.
+  // have been wrong. Until there is a reliable value, any that is not 0 stands. Returns the bytes
+  // that the communicator is assumed to take.
   uint64_t OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);

@@ -112,8 +112,8 @@ struct TcpTransport::Impl : Poller {
   };
 
   // What is being read from a connection, message by message.
-  // One entry of the message, and where its bytes go.
   struct Incoming {
+    // One entry of the message, and where its bytes go.
     struct Part {
       TcpEntry entry;
       bool known = false;            // the tag was looked up

@@ -19,7 +19,7 @@
  * other field. A list without its count is refused, as is a count without its list.
  *
  * Errors: functions return NULL for success, else a ferry_status, which the caller frees. A NULL
- * argument that must not be NULL, and a handle that was freed or closed, is refused with
+ * argument that must not be NULL, and a handle that was freed or closed, are refused with
  * FIELD_INVALID: the violation's field is the argument's name, and nothing was done. Functions that
  * return no status then do nothing and return 0, "", NULL or zeros. The use of a freed handle is
  * noticed until some 64 more of its kind were freed. */
