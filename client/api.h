@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the C boundary share (api.cc, cuda_calls.cc): the handle of a session, and how
-// options and arenas cross. Any thread.
+// options and arenas cross the boundary. Any thread.
 #pragma once
 
 #include <stddef.h>
@@ -21,12 +21,12 @@ struct ferry_session : ferry::client::Handle<0x7365'7373'696f'6e01> {
 
 namespace ferry::client {
 
-// `size` bytes of options at `given` into `known` bytes, zeroed, at `options`. `type` as the caller
-// spells it. (api.cc)
+// Copies `size` bytes of options from `given` to `options`, which has `known` bytes and is zeroed
+// first. `type` is the options' type as the caller spells it, for errors. (api.cc)
 StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* options,
                       size_t known);
 
-// The caller's options, which may be of an older, shorter or of a newer, longer type.
+// Reads the caller's options, whose type may be an older, shorter one or a newer, longer one.
 template <typename T>
 StatusPtr Given(const char* type, const T* given, T* options) {
   *options = T{};
@@ -37,7 +37,7 @@ StatusPtr Given(const char* type, const T* given, T* options) {
   return nullptr;
 }
 
-// `make` fills a unique_ptr, which becomes the application's.
+// Calls `make`, which fills a unique_ptr, and gives the arena to the application.
 template <typename Make>
 StatusPtr MakeArenaHandle(ferry_arena** arena, Make make) {
   std::unique_ptr<ferry_arena> made;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the daemon sees too, of the host (arena.cc) or of a GPU (cuda_arena.cc). Any thread;
-// owned by the application, which keeps the session's inside alive. The mapping lives as long as
-// the handle, whatever becomes of session and daemon; a daemon that comes back is shown it again.
+// An arena: memory of the host (arena.cc) or of a GPU (cuda_arena.cc) that the daemon sees too. Any
+// thread; owned by the application, whose handle keeps the session's inside alive. The mapping
+// lives as long as the handle, whatever becomes of session and daemon. A daemon that comes back is
+// shown the arena again.
 #pragma once
 
 #include <atomic>
@@ -28,8 +29,9 @@ struct ferry_arena : ferry::client::Handle<0x6172'656e'6100'0002> {
       : session(std::move(in)), device(on), bytes(length), imported(own), use(on) {}
 
   const std::shared_ptr<ferry::client::Session> session;
-  // What the daemon calls it, by now; 0: it does not know it. Read on a connection before a call on
-  // that connection: it changes only when the session has none.
+  // The arena's id at the session's present daemon; 0: that daemon does not know the arena. A call
+  // takes its connection first and then reads `id`: the id changes only while the session has no
+  // connection.
   std::atomic<uint64_t> id{0};
   const uint64_t device;
   void* data = nullptr;
@@ -38,17 +40,17 @@ struct ferry_arena : ferry::client::Handle<0x6172'656e'6100'0002> {
   const ferry::client::DeviceUse use;
   ferry::client::ArenaMemory memory = ferry::client::ArenaMemory::kMemfd;
   int cuda_device = -1;  // the GPU's ordinal in this process; -1: host memory
-  // The memfd, or the GPU's allocations. Descriptors are kept for the next daemon; -1: the session
-  // will not be re-attached.
+  // The memfd, or the GPU's allocations. The descriptors are kept for the next daemon; a descriptor
+  // is -1 if the session will not be re-attached.
   std::vector<ferry::client::CudaSegment> segments;
   std::string ipc_handle;  // kCudaIpc
   uint64_t ipc_offset = 0;
-  bool mapped = false;  // `data` is a mapping of ours, not the application's
-  uint64_t kept = 0;    // at the session
+  bool mapped = false;  // `data` is a mapping that the library made, not the application
+  uint64_t kept = 0;    // what Session::Keep gave; 0: nothing
   std::atomic<bool> released{false};
 
-  mutable std::mutex mutex;          // guards what follows
-  uint64_t connection = 0;           // the number of that which knows it as `id`
+  mutable std::mutex mutex;  // guards what follows
+  uint64_t connection = 0;   // number of the connection whose daemon knows the arena as `id`
   ferry::client::StatusPtr refused;  // why id is 0
 };
 
@@ -58,7 +60,8 @@ StatusPtr CreateArena(const std::shared_ptr<Session>& session, uint64_t device, 
                       unsigned flags, std::unique_ptr<ferry_arena>* arena);
 StatusPtr ImportArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
                       uint64_t bytes, std::unique_ptr<ferry_arena>* arena);
-// Memory of the application on a GPU: by its pointer, or by descriptors of VMM allocations.
+// Arenas over the application's memory on a GPU: by its pointer, or by descriptors of VMM
+// allocations.
 StatusPtr ImportCudaArena(const std::shared_ptr<Session>& session, uint64_t device, void* pointer,
                           uint64_t bytes, std::unique_ptr<ferry_arena>* arena);
 StatusPtr ImportCudaSegments(const std::shared_ptr<Session>& session, uint64_t device,
@@ -66,21 +69,22 @@ StatusPtr ImportCudaSegments(const std::shared_ptr<Session>& session, uint64_t d
                              std::unique_ptr<ferry_arena>* arena);
 StatusPtr ReadArena(const ferry_arena& arena, uint64_t offset, void* to, uint64_t bytes);
 StatusPtr WriteArena(const ferry_arena& arena, uint64_t offset, const void* from, uint64_t bytes);
-// Gives it back to the daemon; an error changes nothing.
+// Gives the arena back to the daemon; after an error nothing has changed.
 StatusPtr ReleaseArena(ferry_arena* arena);
-// Gives back what was not, unmaps, frees.
+// Gives the arena back if that was not done, unmaps its memory and frees the handle.
 void FreeArena(ferry_arena* arena);
-// Null if the daemon knows it (or knew it until it was released); else why not.
+// Null if the daemon knows the arena, or knew it until it was released; else why the daemon does
+// not.
 StatusPtr CheckArena(const ferry_arena& arena);
 
 // ---- shared by arena.cc and cuda_arena.cc ----
 
 std::string MakingArena(uint64_t bytes, uint64_t device);
-// Shows the arena to the daemon, and has it shown to the next ones. `fds`, one a segment, stay the
-// caller's and are copied if they must be kept. With kCudaAllocate there are none, and the daemon's
-// becomes the arena's one segment.
+// Shows the arena to the daemon, and arranges that the next daemons are shown it too. `fds` has one
+// descriptor for each segment; they stay the caller's, and are copied if they must be kept. With
+// kCudaAllocate there are no `fds`: the daemon's allocation becomes the arena's only segment.
 StatusPtr ShowArena(ferry_arena* arena, const std::vector<int>& fds);
-// The rest of CreateArena on a GPU, `gpu` being the daemon's word of it.
+// The part of CreateArena for a GPU. `gpu`: what the daemon says of it.
 StatusPtr CreateCudaArena(const std::shared_ptr<Session>& session, const DeviceInfo& gpu,
                           uint64_t bytes, std::unique_ptr<ferry_arena>* arena);
 

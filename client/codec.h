@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of proto/ferry/v1 that the library sends and reads, coded by hand: a Protobuf
-// runtime in a library that is loaded into other people's processes meets theirs. A codec test
-// holds every field against protoc's code. Pure functions, any thread. Decoders answer false for
-// bytes that are no message; unknown fields are skipped.
+// runtime in a library that is loaded into other people's processes clashes with theirs. A codec
+// test compares every field with protoc's code. Pure functions, any thread. Decoders return false
+// for bytes that are not the message; they skip unknown fields.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace ferry::client {
 
 // ---- attach.sock ----
 
-// How an 'over' counter stands.
+// The state of one 'over' counter.
 struct CounterLine {
   uint64_t value = 0;
   uint64_t first_failed = 0;
   uint64_t failures = 0;
 };
-// What a session goes on with at another life of the daemon.
+// What a session tells the next life of the daemon, to go on there.
 struct Resumption {
   std::vector<CounterLine> over;  // by index
   uint64_t next_transfer_id = 0;
-  uint64_t incarnation = 0;    // of the life that was lost
-  uint64_t prepared_from = 0;  // if the daemon has kFeaturePreparedFrom
+  uint64_t incarnation = 0;    // the life that was lost
+  uint64_t prepared_from = 0;  // sent only to a daemon with kFeaturePreparedFrom
 };
-// `resume` may be null.
+// `resume` null: opens a new session.
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume);
 // Numbered as ferry.v1.ArenaMemory.
 enum class ArenaMemory { kMemfd = 1, kCudaAllocate = 2, kCudaVmm = 3, kCudaIpc = 4 };
-// RegisterArena but for the descriptors.
+// RegisterArena without its descriptors.
 struct ArenaRequest {
   uint64_t device = 0;
   uint64_t bytes = 0;
@@ -49,33 +49,33 @@ std::string EncodeReleaseArena(uint64_t sequence, uint64_t arena, bool freed);
 std::string EncodeResetTimeline(uint64_t sequence, uint32_t timeline);
 std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
 std::string EncodePing(uint64_t sequence);
-// What one packet may have, either way.
+// The most bytes of one packet, in either direction.
 inline constexpr size_t kMaxPacket = 131072;
-// Bit of Welcome::features: the daemon takes posts over attach.sock.
+// Bits of Welcome::features. The daemon takes posts over attach.sock.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
-// And this one: it resumes sessions.
+// The daemon resumes sessions.
 inline constexpr uint64_t kFeatureResume = 2;
-// And it knows prepared batches.
+// The daemon knows prepared batches.
 inline constexpr uint64_t kFeaturePrepared = 4;
-// And it takes arenas on GPUs.
+// The daemon takes arenas on GPUs.
 inline constexpr uint64_t kFeatureGpuArenas = 8;
-// And it runs programs.
+// The daemon runs programs.
 inline constexpr uint64_t kFeaturePrograms = 16;
-// And it fires jobs.
+// The daemon prepares and fires jobs.
 inline constexpr uint64_t kFeaturePreparedJobs = 32;
-// And it takes as many descriptors a packet as kMostFds; else two.
+// The daemon takes up to kMostFds descriptors with one packet; without this bit, two.
 inline constexpr uint64_t kFeatureManyDescriptors = 64;
 inline constexpr size_t kMostFds = 250;
-// And words of prepared batches begin in a resumed session where the client says.
+// In a resumed session the words of prepared batches begin where the client says.
 inline constexpr uint64_t kFeaturePreparedFrom = 128;
-// And it answers a ping.
+// The daemon answers pings.
 inline constexpr uint64_t kFeaturePing = 256;
 
 struct DeviceInfo {
   uint64_t id = 0;
   int kind = 0;
   std::string name;
-  std::string uuid;  // of a GPU: 16 bytes
+  std::string uuid;  // a GPU's: 16 bytes; else empty
 };
 inline constexpr int kHostDevice = 1;
 inline constexpr int kGpuDevice = 2;
@@ -121,7 +121,7 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response);
 
 enum class Direction { kSend, kReceive, kRun };
 
-// A whole batch as the application gave it; nothing is copied.
+// A whole batch, as pointers to what the application gave; copies nothing.
 struct PostBatch {
   Direction direction = Direction::kSend;
   uint64_t device = 0;
@@ -129,27 +129,30 @@ struct PostBatch {
   size_t count = 0;
   const ferry_post_options* options = nullptr;  // not null
   bool prepare = false;
-  const struct ProgramRun* runs = nullptr;  // kRun: `count` of them, and no transfers
+  const struct ProgramRun* runs = nullptr;  // kRun: `count` runs, and no transfers
 };
 
-// A run of a program, with what handles stand for.
+// A run of a program: the application's struct, and the ids that its handles stand for.
 struct ProgramRun {
   const ferry_run* given = nullptr;
   std::string_view fingerprint;
+  // Transfers of `given->after`: first id and number.
   uint64_t first_after = 0;
   size_t after = 0;
+  // Transfers of `given->feeds`: first id and number.
   uint64_t first_fed = 0;
   size_t fed = 0;
-  // By binding: the prepared batch that it is joined to. Or empty: none is.
+  // By binding: the number of the prepared batch that it is joined to, or kNotJoined. Empty: no
+  // binding is joined.
   static constexpr uint32_t kNotJoined = UINT32_MAX;
   std::vector<uint32_t> joined = {};
 };
 
-// CrossHostSendRequest, CrossHostReceiveRequest or RunRequest.
+// The request of a unary call: CrossHostSendRequest, CrossHostReceiveRequest or RunRequest.
 std::string EncodePost(const PostBatch& batch);
-// PostTransfersRequest; not of runs.
+// PostTransfersRequest, for the open stream; not for runs.
 std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch);
-// AttachRequest; empty if the batch does not fit a packet.
+// AttachRequest, for attach.sock; empty if the batch does not fit a packet.
 std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch);
 
 struct PostAnswer {
@@ -169,11 +172,11 @@ bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer);
 
 // CompileRequest.
 std::string EncodeCompile(uint64_t device, std::string_view text);
-// RunRequest, and in an AttachRequest.
+// RunRequest by itself, and within an AttachRequest.
 std::string EncodeRun(const PostBatch& batch);
 std::string EncodeSocketRun(uint64_t sequence, const PostBatch& batch);
 
-// What a compiled program is.
+// What the daemon says of a compiled program.
 struct ProgramInfo {
   struct Buffer {
     std::string name;
@@ -192,7 +195,7 @@ bool DecodeCompiled(std::string_view bytes, ProgramInfo* program);
 
 // ---- transfers ----
 
-// `poison` null: a plain cancel.
+// `poison` null: cancels; else poisons with that text.
 std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison);
 std::string EncodeGetTransfers(uint64_t first_id, size_t count);
 std::string EncodeWatch(uint64_t after_event);
@@ -201,24 +204,25 @@ struct TransferInfo {
   uint64_t id = 0;
   int state = 0;     // as ferry.v1.TransferState
   int route = 0;     // FERRY_ROUTE_...; 0: none yet, or not known any more
-  StatusPtr status;  // null: not over, or well
+  StatusPtr status;  // null: not over, or ended well
 };
 
-inline constexpr int kTransferWaiting = 1;  // for its other half
+inline constexpr int kTransferWaiting = 1;  // waits for its other half
 inline constexpr int kTransferMatched = 2;  // waits to be defined
 
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers);
 
+// A device of the cluster. If `device.kind` is 0 only the device's id is known.
 struct ClusterDeviceInfo {
   DeviceInfo device;  // kind 0: only its id is known
   std::string node;
   bool local = false;
 };
-// ListClusterDevicesResponse; the request is empty.
+// ListClusterDevicesResponse; the request is an empty message.
 bool DecodeClusterDevices(std::string_view bytes, std::vector<ClusterDeviceInfo>* devices);
 
 struct DomainMember {
-  std::string domain;  // empty: the uid's
+  std::string domain;  // empty: the domain of the uid
   uint64_t device = 0;
   std::string name;
 };
@@ -232,7 +236,8 @@ struct WatchEvents {
 
 bool DecodeWatch(std::string_view bytes, WatchEvents* events);
 
-// What is no UTF-8 as '?': messages with it are refused as a whole.
+// `text` with each byte that is not UTF-8 replaced by '?': a message with such bytes is refused
+// whole.
 std::string Utf8(std::string_view text);
 
 // ---- errors ----

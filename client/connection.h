@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's tie to one life of the daemon: sockets, calls, posts, and the welcome. A re-attach
-// replaces it whole. Any thread, but Open (one thread, before all else) and what it says of the
-// session's thread; shared by the session and by who is in a call, so that a call that a re-attach
-// overtakes ends on the connection it began on. Invariant: once broken, always broken, and then
-// every call ends soon.
+// The session's tie to one life of the daemon: the sockets, calls, posts and the daemon's welcome.
+// A re-attach makes a new Connection. Any thread, but Open() (one thread, before all else) and
+// WaitForEnd() (the session's thread). Shared by the session and by callers inside a call, so that
+// a call that a re-attach overtakes ends on the connection that it began on. Invariant: a broken
+// connection stays broken, and every call on it ends soon.
 #pragma once
 
 #include <atomic>
@@ -22,18 +22,18 @@ namespace ferry::client {
 
 class Connection {
  public:
-  // `number`: which connection of the session this is, from 1.
+  // `number`: the connection's place among those of the session, from 1.
   Connection(uint64_t number, uint64_t last_transfer_id);
 
-  // Attaches; `resume` null: as a new session. `memfd` is what goes along or what came; it and
-  // `doorbell` (may be -1) are the caller's.
+  // Attaches. `resume` null: as a new session, whose timelines' memfd goes to `memfd`; else
+  // `*memfd` is sent along. It and `doorbell` (may be -1) are the caller's.
   StatusPtr Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
                  const Resumption* resume, int* memfd, int* doorbell);
-  // From here on the connection is lost; any thread, also while it is being opened.
+  // Marks the connection as lost; any thread, also while it is being opened.
   void Break(const std::string& why) { attach_.Break(why); }
   bool broken() { return attach_.broken(); }
-  // On the session's thread: why the connection is lost, once it is; "" if `stop` was readable
-  // first.
+  // On the session's thread: waits until the connection is lost and returns why; "" if the
+  // descriptor `stop` became readable first.
   std::string WaitForEnd(int stop) {
     return attach_.WaitForEnd(stop, (welcome_.features & kFeaturePing) != 0);
   }
@@ -46,9 +46,10 @@ class Connection {
   Unheard& unheard() { return unheard_; }
   Rpc& rpc() { return rpc_; }
 
-  // What the daemon answered; `fd`, of kCudaAllocate only, is the caller's.
-  // Of this and all that follow: if the daemon does not answer for 30 s the connection is given up
-  // as lost, so that no other call waits as long. But for Method::kCompile, which may take longer.
+  // What the daemon answered. `fd` is the caller's; only kCudaAllocate gives one.
+  //
+  // For RegisterArena() and every call below: if the daemon does not answer for 30 s the connection
+  // is given up as lost, so that no other call waits as long. Method::kCompile may take longer.
   struct RegisteredArena {
     uint64_t id = 0;
     uint64_t mapped_bytes = 0;
@@ -56,7 +57,8 @@ class Connection {
   };
   StatusPtr RegisterArena(const ArenaRequest& arena, std::span<const int> fds,
                           RegisteredArena* registered);
-  // `freed`: not refused while transfers use it.
+  // `freed`: the arena's handle is freed, so the daemon does not refuse while transfers use the
+  // arena.
   StatusPtr ReleaseArena(uint64_t id, uint64_t bytes, bool freed);
   uint64_t arena_bytes() const { return arena_bytes_; }
   StatusPtr ResetTimeline(uint32_t timeline);
@@ -65,12 +67,13 @@ class Connection {
   StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 
-  // Of the transfers posted here; set before the connection is the session's.
+  // The life of the transfers that are posted here. Set before the session has this connection.
   std::shared_ptr<Life> life;
 
  private:
   StatusPtr TryPost(const PostBatch& batch, int post_by, PostAnswer* answer);
-  // `error`, or that the daemon is lost because it has not answered in time.
+  // `error`; if it is that the daemon has not answered in time, breaks the connection and returns
+  // that the daemon is lost.
   StatusPtr GiveUp(StatusPtr error);
   StatusPtr Ask(uint64_t sequence, const std::string& packet, AttachResponse::Kind expected,
                 AttachResponse* response, std::span<const int> fds = {}, int* received = nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas as what an allocator hands out: one session of the process, and which arena is at which
-// address. Any thread; the process's, never destroyed.
+// An allocator of arenas on GPUs: has one session of the process, and knows which arena is at which
+// address. Any thread; one a process, never destroyed.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class CudaAllocator {
  private:
   std::mutex mutex_;  // guards what follows
   ferry_session* session_ = nullptr;
-  std::map<uintptr_t, ferry_arena*> arenas_;  // by address
+  std::map<uintptr_t, ferry_arena*> arenas_;  // by their first address
 };
 
 }  // namespace ferry::client

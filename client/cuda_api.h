@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's driver, opened at run time: libferry links none of it and needs none but for GPUs. The
-// functions keep their names, versions and all (cuda.h says which), so that a call here reads like
-// any other. One a process, for its whole life; any thread. Included by .cc files only.
+// CUDA's driver, opened at run time: libferry links none of it, and needs it for GPUs only. The
+// functions keep their names, with versions as cuda.h says, so that a call here reads like any
+// other. One a process, never closed; any thread. Included by .cc files only.
 #pragma once
 
 #include <cuda.h>
@@ -63,21 +63,21 @@ class Cuda {
   FERRY_CUDA_FUNCTIONS(FERRY_CUDA_MEMBER)
 #undef FERRY_CUDA_MEMBER
 
-  // The process's, opened by the first call; else why there is none.
+  // The process's driver, opened by the first call; else why there is none.
   static StatusPtr Get(Cuda** cuda);
 
-  // OK, or "doing: cuMemMap: CUDA_ERROR_INVALID_VALUE (invalid argument)"; without memory, how much
-  // is free where the current context is, if there is one.
+  // Null for CUDA_SUCCESS, else "doing: cuMemMap: CUDA_ERROR_INVALID_VALUE (invalid argument)". If
+  // memory is missing the text adds how much is free in the current context, if there is one.
   StatusPtr Check(CUresult result, const std::string& doing, const char* function) const;
 
   // The ordinal of the device with this UUID (16 bytes), if this process sees it.
   StatusPtr FindDevice(const std::string& uuid, const std::string& doing, int* device) const;
   const std::string& uuid(int device) const { return uuids_[static_cast<size_t>(device)]; }
   int devices() const { return static_cast<int>(uuids_.size()); }
-  // Of a wait for a word, on a device's streams: what an adapter wrote into the GPU's memory before
-  // the word was set is seen by what follows the wait.
+  // Flags for a stream of the device that waits for a word. They make what an adapter wrote into
+  // the GPU's memory before it set the word visible to what follows the wait.
   unsigned wait_flags(int device) const { return wait_flags_[static_cast<size_t>(device)]; }
-  // Its primary context, which the process keeps from then on.
+  // The device's primary context, which the process keeps from the first call on.
   StatusPtr PrimaryContext(int device, const std::string& doing, CUcontext* context);
 
  private:
@@ -92,8 +92,8 @@ class Cuda {
   std::map<int, CUcontext> contexts_;
 };
 
-// `context` is current on this thread while the object lives; null, or one that is no more: what is
-// current stays so.
+// Makes `context` current on this thread while the object lives. If `context` is null or destroyed,
+// the current context stays as it is.
 class CurrentContext {
  public:
   CurrentContext(Cuda* cuda, CUcontext context)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU as this process sees it: allocations that came as descriptors, mapped; pointers
-// of the application, taken apart into what can be shown to the daemon; and copies to and from
-// them. Pure functions over CUDA (client/cuda_api.h), whose types stay out of this header. Any
-// thread; they block.
+// Memory of GPUs in this process: maps allocations that came as descriptors; takes a pointer of the
+// application apart into what the daemon can be shown; copies to and from device memory. Pure
+// functions over CUDA (client/cuda_api.h), whose types stay out of this header. Any thread; they
+// block.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace ferry::client {
 
-// One VMM allocation. The descriptor belongs to whoever has the struct; -1: not kept.
+// One VMM allocation. Whoever has the struct owns the descriptor; -1: it was not kept.
 struct CudaSegment {
   int fd = -1;
   uint64_t bytes = 0;
 };
 
-// The ordinal of the GPU with this UUID in this process.
+// The ordinal in this process of the GPU with this UUID.
 StatusPtr FindCudaDevice(const std::string& uuid, const std::string& doing, int* device);
 
 // Maps the segments one behind the other and makes them accessible to `device`.
 StatusPtr MapSegments(int device, const std::vector<CudaSegment>& segments,
                       const std::string& doing, uint64_t* address);
-// What MapSegments has mapped. Nothing that still runs may touch it.
+// Unmaps what MapSegments has mapped. Nothing that still runs may touch it.
 void UnmapSegments(uint64_t address, const std::vector<CudaSegment>& segments);
 
-// What the memory at a device pointer is to another process.
+// The memory at a device pointer, as another process can open it: VMM segments, or an IPC handle.
 struct CudaPointer {
-  std::vector<CudaSegment> segments;  // VMM; empty: legacy
-  std::string ipc_handle;             // legacy
-  uint64_t ipc_offset = 0;
+  std::vector<CudaSegment> segments;  // VMM allocations; empty: cudaMalloc's memory
+  std::string ipc_handle;             // of cudaMalloc's memory
+  uint64_t ipc_offset = 0;            // of the pointer from the start of that allocation
 };
 // `bytes` from `pointer` must be on `device`. A VMM pointer must be where a mapping begins.
 StatusPtr DescribePointer(int device, const void* pointer, uint64_t bytes, const std::string& doing,
                           CudaPointer* described);
 
-// Done when they return, and in no order with streams.
+// Both return when the copy is done, and keep no order with streams.
 StatusPtr CopyToDevice(int device, uint64_t to, const void* from, uint64_t bytes,
                        const std::string& doing);
 StatusPtr CopyFromDevice(int device, void* to, uint64_t from, uint64_t bytes,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timelines on streams of CUDA: 'defined' is a store that the stream makes, 'over' a wait of it,
-// bounded by ParkedStreams. What the calls promise is said in ferry/ferry_cuda.h. Any thread.
+// Timelines on CUDA's streams. 'defined' is a store that the stream makes; 'over' is a wait of the
+// stream. ParkedStreams bounds how many streams wait. ferry/ferry_cuda.h says what the calls
+// promise. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices this process has arenas on, in any of its sessions: the other half of a transfer
-// with one of these is likely this process's to post. Any thread.
+// The devices on which this process has arenas, in any of its sessions. The other half of a
+// transfer with such a device is likely this process's to post. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ferry::client {
 
-// Counts for `device` while the object lives.
+// Counts one arena on `device` while the object lives.
 class DeviceUse {
  public:
   explicit DeviceUse(uint64_t device) : device_(device) {

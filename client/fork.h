@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fork() leaves behind. A child must not keep its parent's session alive, so the sockets of
-// every connection are listed here and the child's copies are closed before fork() returns in it;
-// and it must get an error instead of a hang from locks and threads that did not come along, so
-// each session remembers in which generation (number of forks between it and the process that
-// loaded the library) it was opened. The memory that a child inherited stays mapped there, like all
-// memory. Any thread. The list's lock is held across fork() and never while code of the application
-// runs.
+// What fork() leaves behind. A child must not keep its parent's session alive: the sockets of every
+// connection are listed here, and the child's copies are closed before fork() returns in the child.
+// A child must get an error instead of a hang from locks and threads that did not come along: each
+// session remembers the generation in which it was opened, the number of forks between the process
+// and the one that loaded the library. Memory that a child inherits stays mapped, like all memory.
+// Any thread. The list's lock is held across fork(), and never while code of the application runs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace ferry::client {
 // How many forks lie between this process and the one that loaded the library.
 uint64_t ForkGeneration();
 
-// The sockets of one connection. Pinned: the list points to it.
+// The sockets of one connection. Not movable: the list points to it.
 class ForkFds {
  public:
   enum Slot { kAttach, kRpc, kSlots };
@@ -30,7 +29,7 @@ class ForkFds {
   int Socket(Slot slot, int type);
   // Closes the slot's socket, if it has one.
   void Close(Slot slot);
-  // The slot's socket is closed by somebody else from here on.
+  // From here on somebody else closes the slot's socket.
   void Forget(Slot slot);
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the application holds: a session, an arena, a batch, a status and so on. A word before each
-// of them says what it is, and that it lives; the memory of one that was freed serves later ones of
-// its kind only, and not soon, so that a use of a handle after its end is told instead of carried
-// out. A look at the word is one load, without a lock, and the lock of the memory is held across
-// fork(): both are good in a forked child too, which is told with a status. Any thread.
+// Handles: what the application holds, such as a session, an arena, a batch or a status. A word
+// before each handle says what kind it is and that it lives. The memory of a freed handle serves
+// only later handles of its kind, and not soon, so that the use of a freed handle is noticed
+// instead of carried out. Reading the word is one load without a lock, and the memory's lock is
+// held across fork(): so both work in a forked child, which is refused with a status. Any thread.
 #pragma once
 
 #include <atomic>
@@ -12,24 +12,26 @@
 
 namespace ferry::client {
 
-// The memory of one kind of handle. Never given back: there is as much as lived at once, and
-// kResting more.
+// The memory of one kind of handle. It is never given back: it holds as many handles as ever lived
+// at once, and kResting more.
 class HandleMemory {
  public:
-  static constexpr size_t kResting = 64;  // freed ones that wait before they are used again
-  static constexpr size_t kHead = 16;     // bytes before a handle; the word is the first 8
+  // Freed handles that wait before their memory is used again.
+  static constexpr size_t kResting = 64;
+  static constexpr size_t kHead = 16;  // bytes before a handle; the word is the first 8
 
   static void* Take(uint64_t word, size_t bytes);
   static void Return(uint64_t word, void* handle);
 };
 
-// Base of what the application holds as a `T*`; `kWord` is that kind's alone.
+// Base class of a handle `T*` of the application. `kWord` names the kind and is unique to it.
 template <uint64_t kWord>
 struct Handle {
   static void* operator new(size_t bytes) { return HandleMemory::Take(kWord, bytes); }
   static void operator delete(void* handle) { HandleMemory::Return(kWord, handle); }
 
-  // Of any address that a handle of whichever kind is, or was, at.
+  // True if a handle of this kind lives at `handle`, where a handle of some kind must be or have
+  // been.
   static bool Lives(const void* handle) {
     const char* const word = static_cast<const char*>(handle) - HandleMemory::kHead;
     return reinterpret_cast<const std::atomic<uint64_t>*>(word)->load(std::memory_order_relaxed) ==
@@ -37,7 +39,7 @@ struct Handle {
   }
 };
 
-// Whether it can be used: of a handle that it lives, of other pointers that they are not null.
+// Whether an argument can be used: a handle if it lives, another pointer if it is not null.
 template <typename T>
 bool Usable(const T* argument) {
   if (argument == nullptr) return false;
@@ -50,7 +52,7 @@ bool Usable(Result (*argument)(Arguments...)) {
   return argument != nullptr;
 }
 
-// Null if it can be used and is the session's; else why not.
+// Null if the handle can be used and is of this session; else why not.
 template <typename Session, typename T>
 const char* WhyNotOf(const Session* session, const T* handle) {
   if (handle == nullptr) return "is a null pointer";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls functions when 'over' counters reach values. One thread, made at first use, that sleeps on
-// the session's event word while something is registered. Any thread may add; owned by the session.
-// Invariant: every function is called exactly once, at the latest in Stop(), never under a lock.
+// Calls functions when 'over' counters reach values. Its one thread is made at first use, and
+// sleeps on the session's event word while a function is registered. Any thread may add; owned by
+// the session. Invariant: every function is called exactly once, at the latest in Stop(), never
+// under a lock.
 #pragma once
 
 #include <array>
@@ -26,9 +27,9 @@ class OverCallbacks {
   explicit OverCallbacks(Timelines* timelines) : timelines_(timelines) {}
   ~OverCallbacks() { Stop(); }
 
-  // `value` was posted. Called from here if it is reached already.
+  // `value` must have been posted. If the counter has reached it, the function is called from here.
   void Add(uint32_t timeline, uint64_t value, Callback callback);
-  // After Timelines::End(). Not from a callback.
+  // Calls every function that is left. After Timelines::End(); not from a callback.
   void Stop();
 
  private:

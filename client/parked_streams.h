@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams of this process that wait for a word, counted against its connections to the GPU: as
-// many as connections stop every other stream of it. A stream counts from the queueing of a wait
-// until the word is there. One a process; any thread. Invariant: no entry outlives its word.
+// The streams of this process that wait for a word, counted against the process's connections to
+// the GPU: when as many streams wait as there are connections, no other stream of the process goes
+// on. A stream counts from the queueing of a wait until the word is there. One a process; any
+// thread. Invariant: no entry outlives its word.
 #pragma once
 
 #include <atomic>
@@ -19,35 +20,35 @@ class Session;
 
 class ParkedStreams {
  public:
-  // Context, stream, and whose it is if each thread has its own of that name (else 0).
+  // Context, stream, and the thread's id if each thread has its own stream of that name (else 0).
   using Stream = std::tuple<const void*, const void*, uint64_t>;
 
-  // What is waited for. `timeline` below 0: firing `value` of a prepared batch.
+  // One wait of a stream. `timeline` below 0: it waits for firing `value` of a prepared batch.
   struct Wait {
     Stream stream;
     const uint64_t* word = nullptr;
     uint64_t value = 0;
     std::weak_ptr<Session> session;
     int timeline = -1;
-    uint64_t place = 0;  // in the order in which streams were told things; Enter() gives it
+    uint64_t place = 0;  // in the order of NextPlace(); Enter() sets it
   };
 
   static ParkedStreams& Get();
 
-  // The next place in the order in which streams are told to wait and to store.
+  // Numbers what streams are told, a wait or a store, in the order in which they are told.
   uint64_t NextPlace() { return ++last_place_; }
 
-  // False: too many wait already.
+  // Registers a wait. False: too many streams wait already, and the wait is not registered.
   bool Enter(Wait wait);
-  // It was not queued after all.
+  // Takes back a wait that was not queued after all.
   void Leave(const Wait& wait);
-  // What `stream` was told to wait for before `place`, and has not got.
+  // The waits of `stream` that it was told of before `place` and that are not over.
   std::vector<Wait> Before(const Stream& stream, uint64_t place);
-  // What streams wait for of the words from `begin` on, `bytes` long.
+  // The waits of all streams for words in [begin, begin + bytes).
   std::vector<Wait> On(const void* begin, size_t bytes);
-  // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
+  // The words in [begin, begin + bytes) get another meaning, or none: their waits are dropped.
   void Forget(const void* begin, size_t bytes);
-  // Words may begin anew from here on: who got what it waited for is known now or never.
+  // Words may begin anew after this: drops the waits that are over, which cannot be told later.
   void ForgetReached();
 
   void CountHostWait() { ++host_waits_; }

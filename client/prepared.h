@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prepared batch of transfers or jobs: fired by a store, waited for on a word
-// (proto/ferry/v1/timeline_layout.h). Any thread; owned by the application, which keeps the
-// session's inside alive. Keeps all that is needed to prepare it again when a daemon comes back;
-// the arenas it names, and the batches that a job is joined to, must outlive it.
+// A prepared batch of transfers or jobs, which is fired by a store and waited for on a word
+// (proto/ferry/v1/timeline_layout.h). Any thread; owned by the application, whose handle keeps the
+// session's inside alive. It keeps all that is needed to prepare it again when a daemon comes back.
+// The arenas that it names, and the batches that a job is joined to, must outlive it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace ferry::client {
 
-// A posted batch as its own copy, but for the request id: prepared anew it is another request.
+// A copy of a posted batch, without the request id: when it is prepared anew it is another request.
 class KeptBatch {
  public:
   explicit KeptBatch(const PostBatch& batch);
@@ -31,21 +31,23 @@ class KeptBatch {
     return {direction_, device_, transfers_.data(), transfers_.size() + runs_.size(),
             &options_,  true,    runs_.data()};
   }
-  // True if some transfer of the two is one and the same.
+  // True if the two batches have the two halves of at least one transfer.
   bool Meets(const KeptBatch& other) const;
 
-  // --- Of jobs.
+  // --- For batches of jobs.
   struct Program {
     uint64_t device = 0;
     std::string text;
     std::string fingerprint;
   };
   const std::vector<std::unique_ptr<const Program>>& programs() const { return programs_; }
-  // Fills in which batches they are joined to, as these stand in the latest life of the daemon.
+  // Fills in the numbers, in the latest life of the daemon, of the batches that the jobs are joined
+  // to. FAILED_PRECONDITION if one of those is not prepared.
   StatusPtr Join();
-  // Whether these batches are fired by the jobs, and by nobody else.
+  // Marks the joined batches: while `joined`, only the jobs fire them.
   void SetJoined(bool joined) const;
-  // What only the library can know of memory that was good before: null, or why it is gone.
+  // Null if the arenas are still there; else why not. Only the library can know this when the batch
+  // is prepared again.
   StatusPtr CheckArenas() const;
 
  private:
@@ -83,55 +85,58 @@ struct ferry_prepared : ferry::client::Handle<0x7072'6570'6172'6504> {
 
   const std::shared_ptr<ferry::client::Session> session;
   ferry::client::KeptBatch kept;
-  uint64_t kept_as = 0;  // with Session::Keep, if the session re-attaches
+  uint64_t kept_as = 0;  // what Session::Keep gave; 0: the session does not re-attach
   std::atomic<bool> released{false};
   std::atomic<bool> joined{false};  // a prepared job fires it
 
-  // How it stands at one life of the daemon: where it was prepared, and from where it counts.
+  // The batch in one life of the daemon: where it was prepared, and how often it was fired.
   struct Place {
     std::shared_ptr<const ferry::client::Life> life;  // null: not prepared yet
-    uint64_t first_id = 0;  // 0: this life's daemon refused it, so that `number` is not ours
-    uint32_t number = 0;
-    uint64_t fired = 0;
+    uint64_t first_id = 0;  // 0: this life's daemon refused the batch, and `number` is not ours
+    uint32_t number = 0;    // of the prepared batch, and so of its words
+    uint64_t fired = 0;     // firings that this end has asked for in this life
   };
-  std::mutex posting;  // held while it is prepared: by who asked for it, or with the next daemon
+  // Held while the batch is prepared, by the first caller or for the next daemon.
+  std::mutex posting;
   mutable std::mutex mutex;  // guards what follows
   Place place;
-  ferry::client::StatusPtr status;  // why it has ended in that life, once somebody asked
+  ferry::client::StatusPtr status;  // why the batch has ended in that life; set when somebody asks
 };
 
 namespace ferry::client {
 
-// As it stands now.
+// The batch's present place.
 ferry_prepared::Place PlaceOf(const ferry_prepared& prepared);
 StatusPtr PrepareTransfers(const std::shared_ptr<Session>& session, const PostBatch& batch,
                            std::unique_ptr<ferry_prepared>* made);
-// The rest of it, and of jobs.
+// The second part of PrepareTransfers, also for jobs.
 StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatch& batch,
                          std::unique_ptr<ferry_prepared>* made);
-// The next firing; its number, from 1 at each life of the daemon, into `firing`.
+// Asks for the next firing; its number, from 1 in each life of the daemon, goes into `firing`.
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
-// The same, and `fire` sees to it that the word tells firing `place.fired` + 1, the firings so far
-// and how many of them are over being what it is told. Its error changes nothing.
+// As FirePrepared, but `fire` stores the word. `fire` is called with the place and with the number
+// of firings that are over. It must see to it that the word comes to say firing `place.fired` + 1.
+// If it fails the batch is as before. It runs under the batch's mutex.
 using Fire = std::function<StatusPtr(const ferry_prepared::Place& place, uint64_t over)>;
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire);
-// One end of a prepared batch, as it stands.
+// One end of a prepared batch.
 struct PreparedEnd {
   std::shared_ptr<Session> session;
   ferry_prepared::Place place;
   bool joined = false;
 };
-// The batch's own end, and those of this process that some transfer of it is the other half of.
+// The batch's own end, and the ends in this process that have the other half of one of its
+// transfers.
 std::vector<PreparedEnd> EndsHere(const ferry_prepared& prepared);
-// The same of the session's batch whose firings are over by the word `over`; none if there is none.
+// The same for the batch of the session whose 'over' word is at `over`; empty if there is none.
 std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over);
 StatusPtr WaitPrepared(ferry_prepared* prepared, uint64_t firing, uint64_t timeout_ns);
-// For a firing of that life, whatever became of it.
+// Waits for a firing of the life of `place`, even if that has ended.
 StatusPtr WaitPrepared(ferry_prepared* prepared, const ferry_prepared::Place& place,
                        uint64_t firing, uint64_t timeout_ns);
-// Firings that are over and went well.
+// Firings of the present life that are over and went well.
 uint64_t PreparedOver(const ferry_prepared& prepared);
-// Null until it has ended, and again once a daemon that came back has taken it.
+// Null until the batch has ended; null again once a daemon that came back has taken it.
 StatusPtr PreparedStatus(ferry_prepared* prepared);
 StatusPtr ReleasePrepared(ferry_prepared* prepared);
 void FreePrepared(ferry_prepared* prepared);

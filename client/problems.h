@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a batch, entry by entry, in the words of ferry.h: as the library finds it
-// before it asks the daemon, and as the daemon says it, whose words are the wire's. Any thread;
-// lives for one call.
+// What is wrong with a batch, entry by entry, in the words of ferry.h. It holds what the library
+// finds before it asks the daemon, and translates what the daemon says in the words of the wire.
+// Any thread; lives for one call.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace ferry::client {
 
-// "sends", "receives" or "runs": the parameter that the batch's entries are.
+// "sends", "receives" or "runs": the name of the parameter that has the batch's entries.
 const char* EntriesOf(Direction direction);
 
-// `error` of a post, which names fields of the batch's message, names those of its arguments:
-// buffers[0].ranges[1] was sends[0].ranges[1], transfer_keys[0] was sends[0].key.
+// Translates `error` of a post from fields of the batch's message to the caller's arguments:
+// buffers[0].ranges[1] becomes sends[0].ranges[1], transfer_keys[0] becomes sends[0].key.
 StatusPtr InApiWords(const PostBatch& batch, StatusPtr error);
 
 class Problems {
  public:
-  // `doing` as errors begin: "posting a batch".
+  // `doing`: how the error's text begins, "posting a batch".
   explicit Problems(const char* doing);
 
   void Add(std::string field, const std::string& why);
-  // `prefix`() + `name` is a pointer to `count` of something, and that is in its field
-  // `count_name`: none is given without the other.
+  // `prefix`() + `name` is a pointer to `count` things, and `count_name` is the field with their
+  // number. Adds a problem if one is given without the other.
   template <typename Prefix>
   void CheckList(Prefix prefix, const char* name, const void* list, const char* count_name,
                  size_t count) {
@@ -38,7 +38,7 @@ class Problems {
       Add(prefix() + count_name, "is 0, but " + std::string(name) + " is given");
     }
   }
-  // Of an enum that begins with 0 and has `last` as its last.
+  // Adds a problem if `number` is not one of an enum that goes from 0 to `last`.
   template <typename Name>
   void CheckNumber(Name name, int number, int last) {
     if (number >= 0 && number <= last) return;
@@ -47,7 +47,7 @@ class Problems {
   }
   void CheckOptions(const ferry_post_options& options);
 
-  // Null if there were none. Once.
+  // The error with all problems; null if there are none. Once.
   StatusPtr Take();
 
  private:

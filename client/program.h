@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled program: what the daemon said of it, and its text, for a daemon that does not know it
-// (any more). Constant once made; any thread; owned by the application.
+// A compiled program: what the daemon said of it; and its text, for a daemon that does not know the
+// program or has forgotten it. Constant once made; any thread; owned by the application.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ namespace ferry::client {
 
 StatusPtr CompileProgram(const std::shared_ptr<Session>& session, uint64_t device,
                          std::string_view text, std::unique_ptr<ferry_program>* made);
-// Checks, posts, and makes the handle. `batch` has no runs yet, but their number.
+// Checks the runs, posts them and makes the handle. `batch` names no runs yet, only their number.
 StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* runs,
                       PostBatch batch, std::unique_ptr<ferry_batch>* made);
 
-// The same, prepared.
+// The same for a prepared batch.
 StatusPtr PreparePrograms(const std::shared_ptr<Session>& session, const ferry_run* runs,
                           PostBatch batch, std::unique_ptr<ferry_prepared>* made);
 

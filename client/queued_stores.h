@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams of this process were told to store into words of timelines and have not stored yet,
-// each with its place in the order in which streams were told things: a stream makes a store only
-// behind the waits it was told of before (ParkedStreams). One a process; any thread. Invariant: no
-// entry outlives its word.
+// Stores into words of timelines that streams of this process were told to make and have not made.
+// Each has its place in the order in which streams were told things: a stream makes a store only
+// behind the waits that it was told of before (ParkedStreams). One a process; any thread.
+// Invariant: no entry outlives its word.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ class QueuedStores {
   struct Store {
     uint64_t value = 0;
     ParkedStreams::Stream stream;
-    uint64_t place = 0;  // in the order of ParkedStreams::NextPlace
+    uint64_t place = 0;  // as ParkedStreams::NextPlace gave it
   };
 
   static QueuedStores& Get();
 
-  // `stream` was told, just now, to set `word` to `value`.
+  // `stream` was just told to set `word` to `value`.
   void Add(const uint64_t* word, uint64_t value, const ParkedStreams::Stream& stream);
-  // Those that bring `word` to `value`; none if it is there.
+  // The queued stores that bring `word` to `value` or beyond; none if the word is there already.
   std::vector<Store> Of(const uint64_t* word, uint64_t value);
-  // Words from `begin` on, `bytes` long, mean something else from here on, or nothing.
+  // The words in [begin, begin + bytes) get another meaning, or none: their stores are dropped.
   void Forget(const void* begin, size_t bytes);
-  // Words may begin anew from here on: what was stored is known now or never.
+  // Words may begin anew after this: drops the stores that were made, which cannot be told later.
   void ForgetMade();
 
  private:

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC on client.sock: one socket, made by us and handed to gRPC as a descriptor. So there is no
-// resolver, no proxy and no reconnect: that is the session's affair. Calls
-// block their caller's thread, which polls for its own answer: no other thread is woken on the way.
-// Any thread; owned by the connection. Invariant: after Cancel() every call ends soon and no new
-// one starts.
+// gRPC on client.sock: one socket, which the library opens and hands to gRPC as a descriptor. So
+// there is no resolver, no proxy and no reconnect: the session sees to that. A call blocks its
+// caller's thread, which polls for its own answer: no other thread wakes on the way. Any thread;
+// owned by the connection. Invariant: after Cancel() every call ends soon and no new call starts.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -47,13 +46,13 @@ enum class Method {
 
 grpc::ByteBuffer ToBuffer(std::string bytes);
 std::string FromBuffer(const grpc::ByteBuffer& buffer);
-// `deadline_ns` (not kForever) as gRPC takes it, which looks at the wall clock at once and not
-// again.
+// `deadline_ns`, which is not kForever, as a time for gRPC. gRPC looks at the wall clock once, when
+// it is given the time.
 std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns);
 
 class Rpc {
  public:
-  // One call's context, cancelled with all others. `deadline_ns` as of DeadlineAfter.
+  // The context of one call; Cancel() cancels it. `deadline_ns`: as DeadlineAfter() gives it.
   class Call {
    public:
     Call(Rpc* rpc, uint64_t deadline_ns);
@@ -67,11 +66,11 @@ class Rpc {
     grpc::ClientContext context_;
   };
 
-  // `broken` is called (on any calling thread, maybe more than once) when the connection is found
-  // closed.
+  // `broken` is called when a call finds the connection closed: on the caller's thread, and perhaps
+  // more than once.
   Rpc(ForkFds* fds, std::function<void(std::string)> broken)
       : fds_(fds), broken_(std::move(broken)) {}
-  ~Rpc();  // when no call is left
+  ~Rpc();  // after the last call
 
   StatusPtr Open(const std::string& dir, std::string token, uint64_t deadline_ns);
   void Cancel();
@@ -79,10 +78,10 @@ class Rpc {
   StatusPtr Unary(Method method, std::string request, uint64_t deadline_ns, std::string* response);
   std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> ServerStream(Call* call, Method method,
                                                                      std::string request);
-  // `queue` says `started` once it has begun.
+  // The stream puts `started` on `queue` once it has begun.
   std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> BidiStream(
       Call* call, Method method, grpc::CompletionQueue* queue, void* started);
-  // What a call's end means to the application; null for OK.
+  // The error for the application of a call that ended with `status`; null for OK.
   StatusPtr Explain(Method method, const grpc::Status& status);
 
  private:
@@ -96,13 +95,13 @@ class Rpc {
   bool cancelled_ = false;
 };
 
-// The open stream of posts. Whoever waits for an answer hears gRPC for all (leader and followers),
-// so that a lone caller is answered on its own thread. Any thread.
+// The open stream of posts. One of the threads that wait for answers listens to gRPC for all of
+// them (leader and followers), so a lone caller gets its answer on its own thread. Any thread.
 class PostStream {
  public:
   explicit PostStream(Rpc* rpc) : rpc_(rpc) {}
 
-  // DEADLINE_EXCEEDED: nobody knows whether it was posted, or may still be.
+  // DEADLINE_EXCEEDED: the batch may have been posted, or may be later; nobody knows.
   StatusPtr Post(const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
 
  private:
@@ -118,21 +117,22 @@ class PostStream {
     grpc::CompletionQueue queue;  // of Steps
     std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
     grpc::ByteBuffer incoming;  // gRPC's while it reads
-    grpc::Status status;        // and while it finishes
+    grpc::Status status;        // gRPC's while it finishes the stream
 
     std::mutex mutex;  // guards what follows
     std::map<uint64_t, Waiter*> waiters;
     std::deque<grpc::ByteBuffer> unsent;
-    bool writing = true;  // gRPC has one, or the stream has not begun
+    bool writing = true;  // gRPC writes a message, or the stream has not begun
     bool hearing = false;
     bool broken = false;
     StatusPtr why;
   };
 
-  std::shared_ptr<Live> Stream();  // shared: a stream that broke goes with the last of its waiters
-  // These under live->mutex.
+  // Shared, because a stream that broke lives until its last waiter is gone.
+  std::shared_ptr<Live> Stream();
+  // These run under live->mutex.
   void WriteNext(Live* live);
-  // Lets go of the mutex while it waits for gRPC. False if nothing came in time.
+  // Releases the mutex while it waits for gRPC. False if nothing came in time.
   bool HearOne(Live* live, std::unique_lock<std::mutex>* lock, uint64_t deadline_ns);
   void OnAnswer(Live* live);
   void Break(Live* live, StatusPtr why);
@@ -143,7 +143,7 @@ class PostStream {
   std::shared_ptr<Live> live_;
 };
 
-// As one unary call.
+// Posts by one unary call.
 StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
 
 }  // namespace ferry::client

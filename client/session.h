@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session: joins the connection, the counters, the callbacks and the watch, and survives the
-// daemon. When the daemon is lost, what was outstanding ends, and the session's own thread
-// (reattach.cc) attaches to the next life of it. What was outstanding is never posted again by
-// itself: bytes of it may have moved, and only the application knows whether the other end still
-// waits.
+// One session: joins the connection, the counters, the callbacks and the watch, and outlives the
+// daemon. When the daemon is lost, all that is outstanding ends, and the session's own thread
+// (reattach.cc) attaches to the next life of the daemon. The library never posts again what was
+// outstanding: bytes of it may have moved, and only the application knows whether the other end
+// still waits.
 //
-// Any thread. Held by the application's handles (session, arenas, batches), so that those stay good
-// after ferry_session_close; in a forked child it is never touched beyond Mine(), and never
-// destroyed. Invariant: there is a connection, or a cause why there is none.
+// Any thread. Held by the application's handles (session, arenas, batches), so that these stay good
+// after ferry_session_close. In a forked child only Mine() and getters are called, and the session
+// is never destroyed. Invariant: there is a connection, or a cause why there is none.
 #pragma once
 
 #include <sys/types.h>
@@ -54,30 +54,30 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Ends everything. Once; not from a thread of the library.
+  // Ends the session. Once; not from a thread of the library.
   void Close();
 
-  // Those of this process that are there.
+  // The sessions of this process that are open.
   static std::vector<std::shared_ptr<Session>> All();
 
-  // False in a forked child: nothing else may be called then, but the getters.
+  // False in a forked child, where only getters may be called.
   bool Mine() const { return generation_ == ForkGeneration(); }
   // Null, or FORKED.
   StatusPtr CheckMine() const;
-  // Null while the daemon is there; else FORKED, DAEMON_LOST, or that it was closed.
+  // Null while the daemon is there; else FORKED, DAEMON_LOST, or that the session was closed.
   StatusPtr Check() const;
-  // Waits until Check() is null or will never be again.
+  // Waits until Check() is null, or can never be null again.
   StatusPtr WaitAttached(uint64_t timeout_ns);
-  // No daemon will carry anything of it any more.
+  // True if no daemon will carry anything of this session any more.
   bool IsOver() const;
-  // Once it is over: streams that wait for what nobody posted go on too.
+  // Once the session is over: lets streams go on that wait for values that nobody has posted.
   void EndStreams();
-  // How the session ended, or how its daemon was lost the last time.
+  // How the session ended; or, if it has not ended, how its daemon was lost the last time.
   StatusPtr LastLoss() const;
 
-  // Of the latest daemon. Lives as long as the session.
+  // What the latest daemon said at the attach. Lives as long as the session.
   const Welcome& welcome() const { return *welcome_.load(); }
-  // As the latest daemon has it; null: it has none of this id.
+  // The device as the latest daemon has it; null if that has no such device.
   const DeviceInfo* FindDevice(uint64_t device) const;
   bool reattaches() const { return options_.reattach; }
   int post_by() const { return options_.post_by; }
@@ -86,15 +86,17 @@ class Session {
   OverCounters& over_counters() { return over_counters_; }
   StreamBook& streams() { return streams_; }
 
-  // The connection as it is now; why there is none.
+  // The present connection; else the error that says why there is none.
   StatusPtr Connected(std::shared_ptr<Connection>* connection) const;
-  // Connection `number`, if it is the session's or about to be.
+  // Connection `number`, if it is the session's present or next one; else null.
   std::shared_ptr<Connection> Find(uint64_t number) const;
-  // `error` of a call on `connection`, or how that ended if that is why.
+  // The error of a call on `connection`: how the connection ended if that is why the call failed,
+  // else `error`.
   StatusPtr OrCause(const Connection& connection, StatusPtr error) const;
 
-  // The answer of a call on `connection` counts only if the session still has that: `adopt` is run
-  // then, and what it did is seen by whatever comes after a loss. Else how it was lost.
+  // Takes the answer of a call on `connection` only if that is still the session's connection: runs
+  // `adopt` then, whose effects whatever comes after a loss sees. Else returns how the connection
+  // was lost.
   template <typename Adopt>
   StatusPtr IfCurrent(const Connection& connection, Adopt adopt) {
     std::lock_guard lock(mutex_);
@@ -103,29 +105,30 @@ class Session {
     return nullptr;
   }
 
-  // What a daemon must be told again after a re-attach: an arena, or whatever is prepared once and
-  // used often. `again` is run on the session's thread, in the order of Keep(), when the counters
-  // go on and before any other call is let in. It may block for calls on the connection it is
-  // given, and answers for its own failures; if the connection breaks, all is run again on the next
-  // one. It must not use the session, which has no connection meanwhile. Forget() waits for it to
-  // end.
+  // Registers what each next daemon must be told after a re-attach: an arena, or something that is
+  // prepared once and used often. `again` runs on the session's thread, in the order of Keep(),
+  // when the counters go on and before any other call is let in. It may block for calls on the
+  // connection that it is given, and handles its own failures. If that connection breaks, all are
+  // run again on the next one. `again` must not use the session, which has no connection meanwhile.
+  // Forget() waits until it has returned.
   using Again = std::function<void(Connection& connection)>;
   uint64_t Keep(Again again);
   void Forget(uint64_t kept);
 
-  // Of the session's quota, by our own count; the daemon's decides.
+  // Bytes of the session's quota of arenas that are left by the library's own count; the daemon
+  // decides.
   uint64_t ArenaBytesLeft() const;
   std::string ArenaUse() const;  // "session 3 holds 4096 of 1048576 bytes, 1044480 are left"
   StatusPtr ResetTimeline(uint32_t timeline);
-  // `life`: whose transfers they are.
+  // Posts; `life` is set to the life that the transfers belong to.
   StatusPtr Post(const PostBatch& batch, PostAnswer* answer, std::shared_ptr<const Life>* life);
-  // About transfers of `life`: fails once it has ended, as they have.
+  // A call about transfers of `life`. Fails if that life has ended, as the transfers have.
   StatusPtr Call(const Life& life, Method method, std::string request, std::string* response);
   StatusPtr Compile(uint64_t device, std::string_view text, ProgramInfo* program);
-  // Gives back number `number` of `life`, the batch of these transfers.
+  // Gives back prepared batch `number` of `life`, which has these transfers.
   StatusPtr ReleasePrepared(const Life& life, uint32_t number, uint64_t first_id, uint64_t count);
   StatusPtr ListClusterDevices(std::vector<ClusterDeviceInfo>* devices);
-  // Again after each re-attach.
+  // Joins, and joins again after each re-attach.
   StatusPtr JoinDomain(const DomainMember& member);
   StatusPtr Watch(Ended ended, void* argument);
 
@@ -133,7 +136,7 @@ class Session {
   explicit Session(const Options& options);
 
   StatusPtr Start();
-  // Under mutex_: the session has no connection from here on; null if it had none.
+  // Under mutex_: takes away the session's connection. Returns it; null if there was none.
   std::shared_ptr<Connection> EndConnection(StatusPtr cause);
 
   // reattach.cc: the session's thread.
@@ -154,34 +157,36 @@ class Session {
   StreamBook streams_;
   OverCallbacks callbacks_;
   OverCounters over_counters_;
-  int stop_ = -1;  // eventfd: Close() to the session's thread
+  int stop_ = -1;  // eventfd by which Close() stops the session's thread
   bool closed_ = false;
   std::thread thread_;
-  // The thread's: of the connections so far, and of the lives that ended.
+  // Of the session's thread: the number of the last connection; the highest transfer id of ended
+  // lives.
   uint64_t last_number_ = 1;
   uint64_t last_transfer_id_ = 0;
   std::atomic<const Welcome*> welcome_{nullptr};
 
-  std::mutex kept_mutex_;  // guards kept_; held while one of them runs
+  std::mutex kept_mutex_;  // guards kept_; held while an entry runs
   std::map<uint64_t, Again> kept_;
   uint64_t next_kept_ = 1;
 
   std::mutex joined_mutex_;  // guards joined_
   std::map<std::pair<std::string, uint64_t>, uint64_t>
-      joined_;  // domain and device: what Keep gave
+      joined_;  // by domain and device: what Keep() gave
 
   mutable std::mutex mutex_;                 // guards what follows
-  mutable std::condition_variable changed_;  // connection_ or over_
+  mutable std::condition_variable changed_;  // notified when connection_ or over_ changes
   std::shared_ptr<Connection> connection_;
-  std::shared_ptr<Connection> opening_;  // the next one, on the session's thread
+  std::shared_ptr<Connection> opening_;  // the next connection, while the session's thread opens it
   StatusPtr cause_;                      // why there is no connection
-  StatusPtr loss_;
-  bool over_ = false;  // cause_ is for good
-  // Names that the application was given stay where they are.
+  StatusPtr loss_;                       // how the latest daemon was lost
+  bool over_ = false;                    // the session is over: cause_ is final
+  // Every Welcome stays, because the application may hold names from it.
   std::vector<std::unique_ptr<const Welcome>> welcomes_;
   std::thread watch_;
   bool watching_ = false;
-  std::deque<std::shared_ptr<Connection>> to_watch_;  // each that a watcher must see to its end
+  // Connections that a watcher must see to their end.
+  std::deque<std::shared_ptr<Connection>> to_watch_;
 };
 
 }  // namespace ferry::client

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of the library take no signals: those are the application's, and so are its handlers.
+// Keeps signals off the library's threads: signals and their handlers are the application's. Any
+// thread.
 #pragma once
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 
 namespace ferry::client {
 
-// Blocks all signals on this thread, and so in threads that it starts, while it lives.
+// Blocks all signals on this thread while the object lives, and for good on threads that it starts.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -31,7 +32,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// `name`: at most 15 bytes.
+// Starts `body` on a thread with all signals blocked. `name`: at most 15 bytes. RESOURCE_EXHAUSTED
+// if the system has no thread left.
 inline StatusPtr StartThread(const char* name, std::function<void()> body, std::thread* thread) {
   SignalsBlocked blocked;
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's errors: a StatusPtr is null for success and becomes the caller's ferry_status at
-// the C boundary. Reasons are the daemon's closed list; the few that the library itself gives are
-// below. Any thread; owned by whoever holds the pointer; immutable once returned.
+// The library's errors: a StatusPtr is null for success, and becomes the caller's ferry_status at
+// the C boundary. Reasons are the daemon's closed list; those that the library gives by itself are
+// below. Any thread; owned by whoever holds the pointer; not changed once returned.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ferry_status : ferry::client::Handle<0x7374'6174'7573'0007> {
   int code = 0;
   std::string reason;
   std::string message;
-  std::vector<std::pair<std::string, std::string>> violations = {};  // field, why
+  std::vector<std::pair<std::string, std::string>> violations = {};  // by problem: field, why
   uint64_t retry_after_ns = 0;
 };
 
@@ -63,26 +63,26 @@ inline constexpr char kReasonProtocolVersion[] = "PROTOCOL_VERSION";
 inline constexpr char kReasonQuotaArenas[] = "QUOTA_ARENAS";
 inline constexpr char kReasonInternal[] = "INTERNAL";
 
-// Text: what we were doing, to which ids, then the cause.
+// An error whose text is: what we were doing, to which ids, then the cause.
 StatusPtr Error(Code code, const char* reason, std::string message);
 // "doing what: No such file or directory".
 StatusPtr ErrnoError(Code code, const char* reason, const std::string& doing, int error);
-// FIELD_INVALID: `field`, an argument of the call or what is named of it, is the one that is bad;
-// `why` goes on from its name ("is 7, ...").
+// FIELD_INVALID: `field`, an argument of the call or a part of one, is bad. `why` continues a
+// sentence that begins with the field's name ("is 7, ...").
 StatusPtr BadField(const std::string& doing, const std::string& field, const std::string& why,
                    Code code = kInvalidArgument);
-// `error`; if it is FIELD_INVALID and does not say of what, it is of `field`: CUDA and older
-// daemons do not know.
+// `error`; if it is FIELD_INVALID without a field, it gets `field`. CUDA and older daemons name
+// none.
 StatusPtr OfField(StatusPtr error, const char* field);
-// What the daemon calls a field of a message, and the argument that the caller made it from.
+// A field's name in the daemon's message, and the caller's argument that the field was made from.
 struct FieldWord {
   std::string_view wire;
   std::string_view argument;
 };
-// `error` of a call other than a post: fields that the daemon names as its message does are the
-// caller's arguments; `wire` also stands for what is within it.
+// Translates `error` of a call other than a post: fields of the message become the caller's
+// arguments. A `wire` name also stands for all fields within it.
 StatusPtr InArguments(StatusPtr error, std::initializer_list<FieldWord> words);
-// Null if there is a counter of that number; else `timeline` is the bad field.
+// Null if there is a counter of that number; else FIELD_INVALID for `timeline`.
 StatusPtr CheckTimeline(const std::string& doing, uint32_t timeline);
 inline StatusPtr BadArgument(const char* function, const char* argument, bool null) {
   return BadField(
@@ -98,7 +98,8 @@ StatusPtr Copy(const StatusPtr& status);
     if (auto error = (expression)) return error; \
   } while (false)
 
-// In a function of the C boundary that returns a status: the argument must be usable.
+// For a function of the C boundary that returns a status: returns BadArgument() if it cannot be
+// used.
 #define FERRY_CLIENT_NEEDS(argument)                                                             \
   do {                                                                                           \
     if (!::ferry::client::Usable(argument)) [[unlikely]] {                                       \

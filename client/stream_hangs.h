@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what a wait is for hangs on something that this process has yet to do: a post, a
-// definition, a firing. What a stream was told to store counts as done, unless the stream was told
-// before to wait for something that hangs itself. Functions of any thread, which may ask the
-// daemon, and wait for as long as two halves may take to meet.
+// Finds out whether a wait hangs on something that this process has yet to do: a post, a
+// definition, a firing. A store that a stream was told to make counts as done, unless the stream
+// was told before to wait for something that hangs itself. Any thread; the functions may ask the
+// daemon, and wait as long as two halves may take to meet.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace ferry::client {
 
 class Session;
 
-// Why 'over' counter `timeline` cannot reach `value` before this process does something that it has
-// not done; "" if nothing is known to be missing.
+// Why 'over' counter `timeline` cannot reach `value` before this process does something more; "" if
+// nothing is known to be missing.
 std::string OverHangs(Session& session, uint32_t timeline, uint64_t value);
-// The same of firing `firing`.
+// The same for firing `firing` of a prepared batch.
 std::string PreparedHangs(const ferry_prepared& prepared, uint64_t firing);
 
 }  // namespace ferry::client

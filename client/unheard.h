@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of one life of the session whose endings no watcher has heard: when the daemon is lost,
-// nobody else can tell it of them. Any thread; owned by the connection. Invariant: a transfer that
-// was posted is here until it is heard or taken, however its answer and its ending race.
+// Transfers of one life of the session of whose endings no watcher was told: when the daemon is
+// lost, nobody else can tell a watcher of them. Any thread; owned by the connection. Invariant: a
+// posted transfer is here until a watcher is told of it or it is taken, however the answer to its
+// post and its ending race.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace ferry::client {
 
 class Unheard {
  public:
-  // `count` transfers with ids and values in a row.
+  // `count` transfers with consecutive ids and values.
   struct Batch {
     uint64_t first_id = 0;
     uint64_t count = 0;
@@ -28,15 +29,16 @@ class Unheard {
   explicit Unheard(uint64_t last_id) : last_id_(last_id) {}
 
   void Posted(const Batch& batch);
-  // A watcher is about to be told. False if it is too late for that: Finish() came first.
+  // A watcher is about to be told of `id`. False: Finish() came first, and it must not be told.
   bool Heard(uint64_t id);
-  // Without a watcher what is over is of no use here. Looks only when enough has gathered.
+  // Drops what is over, which without a watcher is of no use. Does nothing until enough has
+  // gathered.
   void ForgetOver(const Timelines& timelines);
-  // Of a batch that is over and that no watcher will be told of.
+  // Drops a batch that is over and of which no watcher will be told.
   void Forget(uint64_t first_id, uint64_t count);
-  // The life is over. The highest id that was ever seen, in it or before.
+  // The life is over. Returns the highest id that was ever seen, in this life or before.
   uint64_t Finish();
-  // All that is left, by id.
+  // Takes all that is left, by id.
   std::vector<Batch> TakeAll();
 
  private:
@@ -46,7 +48,7 @@ class Unheard {
 
   std::mutex mutex_;                   // guards what follows
   std::map<uint64_t, Batch> batches_;  // by first id
-  std::set<uint64_t> early_;           // heard before they were posted
+  std::set<uint64_t> early_;           // ids whose ending came before the answer to their post
   size_t sweep_at_ = kWorthASweep;
   uint64_t last_id_;
   bool finished_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element types of programs. Names are as in StableHLO, in lower case, but u8 for ui8 and bool
-// for i1. Values are dense; of the 4-bit type two
-// share a byte, the first in the low half. Constants only.
+// The element types of programs. Names are StableHLO's in lower case, but u8 for ui8 and bool for
+// i1. Elements are dense. Two elements of the 4-bit type share a byte, the first one in the low
+// half. Constants only.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ enum class DType : uint8_t {
   kF8E4M3FN,
   kF8E5M2,
   kF4E2M1FN,   // two a byte
-  kF8E8M0FNU,  // a power of two: no sign, no zero
+  kF8E8M0FNU,  // a power of two: has neither sign nor zero
   kI64,
   kI32,
   kI16,
@@ -30,13 +30,13 @@ enum class DType : uint8_t {
   kU32,
   kU16,
   kU8,
-  kBool,  // a byte, 0 or 1
+  kBool,  // one byte, 0 or 1
 };
 inline constexpr size_t kDTypes = 17;
 
 struct DTypeInfo {
   absl::string_view name;
-  int bits = 0;  // that one takes in memory
+  int bits = 0;  // that an element takes in memory
   bool floating = false;
   bool is_signed = false;
 };
@@ -72,7 +72,7 @@ constexpr std::optional<DType> DTypeOf(absl::string_view name) {
   return std::nullopt;
 }
 
-// Bytes of `count` elements that follow each other.
+// Bytes of `count` consecutive elements.
 constexpr uint64_t BytesOf(DType type, uint64_t count) {
   return type == DType::kF4E2M1FN ? (count + 1) / 2 : count * (InfoOf(type).bits / 8);
 }

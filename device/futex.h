@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waking who sleeps on a word of shared memory. Any thread.
+// Waking threads that sleep on a word of shared memory. Any thread.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,25 +12,25 @@
 
 namespace ferry {
 
-// Wakes all that sleep on `word`, if `waiters` says that somebody does. The word was stored
-// sequentially consistent, as the look here is: either the waiter sees the value or we see the
-// waiter.
+// Wakes all threads that sleep on `word`, if `waiters` says that there are any. The caller has
+// stored the word sequentially consistent, as `waiters` is read here: so either the waiter sees the
+// value, or the waiter is seen here.
 inline void FutexWakeIf(const uint32_t& waiters, uint32_t& word) {
   if (__atomic_load_n(&waiters, __ATOMIC_SEQ_CST) == 0) return;
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// The same for a counter: futexes know its low 32 bits.
+// The same for a counter of 64 bits: futexes know its low 32 bits.
 inline void FutexWakeIf(const uint32_t& waiters, uint64_t& word) {
   FutexWakeIf(waiters, reinterpret_cast<uint32_t*>(&word)[std::endian::native == std::endian::big]);
 }
 
-// Wakes the lanes that listen to an eventfd. It must be this process's own, which no other has: of
-// a shared one another process can clear O_NONBLOCK and fill the counter, and the write waits for
+// Wakes the lanes that listen to an eventfd. The eventfd must be this process's alone. If it were
+// shared, another process could clear O_NONBLOCK and fill the counter, and the write would wait for
 // ever.
 inline void RingDoorbell(int fd) {
   const uint64_t one = 1;
-  // Fails only if the counter is full, which is readable too.
+  // Fails only if the counter is full; then it is readable anyway.
   [[maybe_unused]] const ssize_t ignored = write(fd, &one, sizeof(one));
 }
 

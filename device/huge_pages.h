@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an arena is mapped so that its huge pages are mapped as such: shared with the client, thus
-// nothing but the C library. Any thread.
+// Maps an arena where its huge pages can be mapped as such. Shared with the client library, so it
+// uses nothing but the C library. Any thread.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,11 +10,11 @@
 
 namespace ferry {
 
-inline constexpr size_t kHugePage = size_t{2} << 20;  // of x86-64, and of arm64 with 4 KiB pages
+inline constexpr size_t kHugePage = size_t{2} << 20;  // on x86-64, and on arm64 with 4 KiB pages
 
-// As mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0), from a multiple of kHugePage on if there
-// is room: the kernel maps a huge page of a file only where address and offset agree, and by itself
-// looks for such a place only where tmpfs is told to use huge pages.
+// As mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0), at a multiple of kHugePage if there is
+// room. The kernel maps a huge page of a file only where address and offset agree, and by itself it
+// looks for such an address only if tmpfs is told to use huge pages.
 inline void* MapShared(size_t bytes, int protection, int fd) {
   void* at = nullptr;
   if (bytes >= kHugePage && bytes <= SIZE_MAX - kHugePage) {
@@ -27,7 +27,7 @@ inline void* MapShared(size_t bytes, int protection, int fd) {
       munmap(found, room);
     }
   }
-  // A wish: who takes the place meanwhile keeps it.
+  // Only a hint: another thread that has taken the place meanwhile keeps it.
   return mmap(at, bytes, protection, MAP_SHARED, fd, 0);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a memfd of somebody else safe to map. Any thread.
+// Checks that make a memfd from another process safe to map. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace ferry {
 
-// Refuses what could raise SIGBUS under a copy: not a memfd, seals F_SEAL_SHRINK | F_SEAL_GROW |
-// F_SEAL_SEAL missing (MEMFD_UNSEALED), huge pages (FIELD_INVALID), shorter than `bytes`
-// (FIELD_INVALID), bytes == 0. Blocks no longer than a system call does.
+// Refuses a memfd that could raise SIGBUS under a copy. MEMFD_UNSEALED: no memfd, or one of the
+// seals F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL is missing. FIELD_INVALID: huge pages, or shorter
+// than `bytes`, or `bytes` is 0. Takes no longer than a system call.
 absl::Status CheckMemfd(int fd, uint64_t bytes);
 
-// What may come as memory of a GPU: what the driver hands out, which is neither a file, a directory
-// or a pipe, nor a socket; or a memfd. Asks no file system, which may wait.
+// Whether the descriptor may be memory of a GPU. True for a memfd, and for what the driver hands
+// out, which is neither a file, a directory, a pipe nor a socket. Asks no file system, which may
+// block.
 bool MayBeGpuMemory(int fd);
 
 }  // namespace ferry

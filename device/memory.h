@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device as this process has it mapped, whatever the device: HostMapping (device/host)
-// and CudaMemory (device/cuda). What it is made from, and what another process needs to map the
-// same, is a MemoryShare with descriptors beside it.
+// Memory of a device as this process has it mapped: a HostMapping (device/host) or a CudaMemory
+// (device/cuda). A MemoryShare, with descriptors beside it, says what the memory is made from and
+// what another process needs to map it too.
 //
-// Made and destroyed where blocking is allowed: the device's memory thread. Accessors are for any
-// thread.
+// Made and destroyed where blocking is allowed: on the device's memory thread. Accessors are for
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,25 @@
 
 namespace ferry {
 
-// Numbered as in ferry.v1.ArenaMemory, which says what each is, and where 0 is kMemfd.
+// Numbered as ferry.v1.ArenaMemory, which says what each kind is; its 0 means kMemfd.
 enum class MemoryKind : uint8_t {
   kMemfd = 1,
   kCudaAllocate,
   kCudaVmm,
   kCudaIpc,
-  kUnknown = 0xff,  // of a newer peer or client
+  kUnknown = 0xff,  // from a newer peer or client
 };
 
 struct MemoryShare {
   MemoryKind kind = MemoryKind::kMemfd;
   uint64_t bytes = 0;
-  std::vector<uint64_t> segment_bytes = {};  // kCudaVmm: a descriptor each
-  std::string ipc_handle = {};               // kCudaIpc
+  // kCudaVmm: length of each segment; each has a descriptor.
+  std::vector<uint64_t> segment_bytes = {};
+  std::string ipc_handle = {};  // kCudaIpc
   uint64_t ipc_offset = 0;
 };
 
-// What another device holds of a memory to reach it; gone before the memory is.
+// What another device holds of a memory in order to reach it; destroyed before the memory is.
 class MemoryPin {
  public:
   virtual ~MemoryPin() = default;
@@ -45,16 +46,16 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // An address of the device's own: only a host device's can be touched by the CPU.
+  // Where the memory begins for its device. The CPU may touch only a host device's memory.
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  // For another process. The descriptors stay this memory's.
+  // What another process needs to map this memory. The descriptors stay this memory's.
   virtual MemoryShare share() const = 0;
   virtual std::vector<int> fds() const = 0;
 
-  // Once, on a memory thread.
+  // Keeps the pin as long as the memory lives. Once, on a memory thread.
   void Keep(std::unique_ptr<MemoryPin> pin) { pin_ = std::move(pin); }
-  // Whoever was told that it was kept.
+  // Whether Keep() was called; for threads that were told that it was.
   bool pinned() const { return pin_ != nullptr; }
 
  protected:
@@ -63,7 +64,7 @@ class DeviceMemory {
     data_ = data;
     bytes_ = bytes;
   }
-  // For destructors, before they unmap.
+  // Destructors of derived classes call this before they unmap.
   void Unpin() { pin_.reset(); }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the SMs of a GPU are a client's now, as far as our own kernels tell: one that came late
-// had to wait for a time slice of another process's. Nothing is launched to find out, so what was
-// found holds for a while, longer each time it is found again, and then a kernel may try. Pure;
-// time is an argument.
+// Whether another process keeps the SMs of a GPU busy, as far as our own kernels tell: a kernel
+// that comes late had to wait for a time slice of the other process. Nothing is launched to find
+// out. So a finding holds for a while, and for longer each time it is found again; then a kernel
+// may try. Pure; time is an argument.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace ferry {
 
 class SmLoad {
  public:
-  // What a kernel waits for SMs that are busy: a time slice of the other process's
-  // (docs/measured-facts.md, fact 1: 8 B by NCCL take 37 us and, beside matrix products, 1,877).
+  // How long a kernel waits for busy SMs: a time slice of the other process
+  // (docs/measured-facts.md, fact 1: 8 B by NCCL take 37 us, and 1,877 beside matrix products).
   static constexpr absl::Duration kSlice = absl::Milliseconds(2);
 
   bool busy(absl::Time now) const { return now < busy_until_; }
   absl::Time busy_until() const { return busy_until_; }
-  // A kernel of ours is over: much later than it would have been on idle SMs, or not.
+  // A kernel of ours is over. `late`: it took much longer than it would have on idle SMs.
   void OnKernelOver(bool late, absl::Time now) {
     if (!late) {
       busy_for_ = kFirst;

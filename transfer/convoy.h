@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convoys: transfers of one batch that follow each other and are alike in all but key and place in
-// memory, which the engine carries as one transfer. A convoy has the id of its first transfer, a
-// key that packs the keys of all (MatchKey::count), and a layout that has the bytes of all, one
-// behind the other. The convoy of a send is matched by the receives' convoy of the same keys in the
-// same order; whatever else happens to one of its transfers takes it apart first
+// Convoys: consecutive transfers of one batch that differ only in key and place in memory, which
+// the engine carries as one transfer. A convoy has the id of its first transfer, a key that packs
+// the keys of all its transfers (MatchKey::count), and a layout with the bytes of all, one behind
+// the other. A convoy of sends is matched by a convoy of receives with the same keys in the same
+// order. Anything else that happens to one of its transfers takes the convoy apart first
 // (transfer/engine_convoy.cc).
 //
 // Example: a client sends 100 blocks of 4 KiB, keys "b0" to "b99", transfers 7 to 106. They are one
@@ -26,27 +26,29 @@
 namespace ferry {
 
 inline constexpr size_t kMostInConvoy = 128;
-// Fewer transfers cost as much by themselves as in a convoy.
+// Fewer transfers cost as much one by one as in a convoy.
 inline constexpr size_t kLeastInConvoy = 8;
-// Of one transfer. A larger transfer costs little beside the copy of its bytes.
+// Most bytes of one transfer of a convoy: more cost little beside the copy of the bytes.
 inline constexpr uint64_t kMostMemberBytes = uint64_t{256} << 10;
-// A convoy is over when all of it is: its bytes bound how long its first transfer waits for that.
+// Most bytes of a convoy. Its first transfer is over only when all of it is, so this bounds that
+// wait.
 inline constexpr uint64_t kMostConvoyBytes = uint64_t{8} << 20;
 
-// How many of the first of `specs` (not empty) can go as one convoy: 1, or at least kLeastInConvoy.
+// How many of the first `specs` (not empty) can go as one convoy: 1, or at least kLeastInConvoy.
 size_t ConvoyLength(absl::Span<const TransferSpec> specs);
 
-// The convoy of `members`, which can go as one.
+// The convoy of `members`, all of which can go as one.
 TransferSpec MakeConvoy(absl::Span<const TransferSpec> members);
 
-// Goes over the keys of a convoy, which must be one: made here, or checked by KeysOf.
+// Iterates over the keys of a convoy's key, which must be well formed: made here, or checked by
+// KeysOf.
 class PackedKeys {
  public:
   explicit PackedKeys(const MatchKey& convoy) : packed_(convoy.key) {}
   bool AtEnd() const { return at_ == packed_.size(); }
-  // Refers to the convoy's key.
+  // The present key; refers to the convoy's key.
   absl::string_view key() const { return KeyAt(packed_, at_); }
-  // Where the key is within the packed one.
+  // Where the present key is within the packed key.
   size_t at() const { return at_; }
   void Next() { at_ += 1 + key().size(); }
   static absl::string_view KeyAt(absl::string_view packed, size_t at) {
@@ -58,14 +60,14 @@ class PackedKeys {
   size_t at_ = 0;
 };
 
-// The keys of a convoy's key, which refer to it. Empty if it is not a convoy's of its count: a peer
-// may say anything.
+// The keys in a convoy's key; they refer to it. Empty if the key does not have MatchKey::count
+// well-formed keys: a peer may send anything.
 std::vector<absl::string_view> KeysOf(const MatchKey& convoy);
 
-// The key of transfer `place`.
+// The key of transfer `place` of the convoy.
 MatchKey MemberKey(const MatchKey& convoy, size_t place);
 
-// Where transfer `place` of a convoy of `count` has its bytes.
+// The layout of transfer `place` of a convoy of `count` transfers.
 Layout MemberLayout(const Layout& convoy, size_t place, size_t count);
 
 }  // namespace ferry

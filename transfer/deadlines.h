@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits until when: the deadlines of halves and offers, soonest first. Most are set by batches
-// to one time, by ascending ids, and taken out again long before it, in about that order; so those
-// of one time and owner are a list, in which either is a few steps whatever else waits. Pure: no
-// clock, no thread. Home: control (owned by TransferEngine).
+// The deadlines of halves and offers, soonest first. Most deadlines are set by batches: to one
+// time, by ascending ids, and removed long before that time, in about the same order. So the
+// deadlines of one time and owner are a list, in which an addition or a removal takes a few steps
+// however many wait. Pure: no clock, no thread. Home: control (owned by TransferEngine).
 //
-// Invariant: every list has an entry that is not over, and, if it is long, at most as many that
-// are.
+// Invariant: every list has an entry that is not over. A long list has no more entries that are
+// over than entries that are not.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace ferry {
 
 struct Due {
   int64_t nanos = 0;
-  PeerId peer;  // whose id `transfer` is
+  PeerId peer;  // the daemon that `transfer` is an id of
   TransferId transfer;
   auto operator<=>(const Due&) const = default;
 };
@@ -33,16 +33,16 @@ class Deadlines {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  // Which is not in it.
+  // `due` must not be there yet.
   void Add(const Due& due);
-  // Which is in it.
+  // `due` must be there.
   void Remove(const Due& due);
-  // kNever if there is none.
+  // The soonest time; kNever if there is none.
   int64_t first() const {
     return std::min(lists_.empty() ? kNever : lists_.begin()->first.nanos,
                     others_.empty() ? kNever : others_.begin()->nanos);
   }
-  // The first one, if it is not after `nanos`; taken out.
+  // Takes out the first deadline if it is not after `nanos`.
   std::optional<Due> TakeDue(int64_t nanos);
   size_t size() const { return size_; }
 
@@ -58,16 +58,16 @@ class Deadlines {
   };
   struct List {
     std::vector<Entry> entries;  // ascending
-    size_t first = 0;            // those before it are over
-    size_t left = 0;             // that are not
+    size_t first = 0;            // entries before this one are over
+    size_t left = 0;             // entries that are not over
   };
   using Lists = absl::btree_map<When, List>;
 
-  // One of the list's is over.
+  // An entry of the list is over.
   void TakeOut(Lists::iterator list, Entry& entry);
 
   Lists lists_;
-  absl::btree_set<Due> others_;  // those that came behind a higher id of their list
+  absl::btree_set<Due> others_;  // deadlines that came after a higher id of their list
   size_t size_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceMap for people. Pure; any thread.
+// A DeviceMap as text for people. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-// "node-a has 0, 1; node-b has 2, 3"; of many the first ones.
+// "node-a has 0, 1; node-b has 2, 3"; if there are many, only the first.
 std::string Shown(const DeviceMap& map);
 
 }  // namespace ferry

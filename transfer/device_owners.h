@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which daemon owns a global device. Asked many times a transfer, so devices with small ids, which
-// almost all are, are found by index. Pure. Home: control (owned by TransferEngine).
+// Which daemon owns a global device. The engine asks many times for each transfer, so devices with
+// small ids, which almost all have, are found by index. Pure. Home: control (owned by
+// TransferEngine).
 //
-// A device whose node has left is known no more, but who had it last is: transfers with it may wait
-// for a lane's answer for as long as that takes, and texts name it.
+// A device whose node has left is not found any more, but its last owner is remembered: transfers
+// with the device may still wait for a lane's answer, and texts name the owner.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +32,14 @@ class DeviceOwners {
     if (by_index_.size() <= device.value()) by_index_.resize(device.value() + 1);
     by_index_[device.value()] = Entry{owner, true};
   }
-  // Its node has left.
+  // The device's node has left; the device must have an owner.
   void Drop(GlobalDeviceId device) { Look(device)->known = false; }
 
   std::optional<PeerId> Find(GlobalDeviceId device) const {
     const Entry* const entry = const_cast<DeviceOwners*>(this)->Look(device);
     return entry == nullptr || !entry->known ? std::nullopt : std::make_optional(entry->owner);
   }
-  // Of a device that is known, or was.
+  // The owner, or last owner, of a device that has or had one.
   PeerId operator[](GlobalDeviceId device) const {
     const Entry* const entry = const_cast<DeviceOwners*>(this)->Look(device);
     FERRY_CHECK(entry != nullptr);
@@ -52,7 +53,7 @@ class DeviceOwners {
     bool known = true;
   };
 
-  // Null: nobody has had it.
+  // Null if the device has never had an owner.
   Entry* Look(GlobalDeviceId device) {
     if (device.value() < kByIndex) {
       if (device.value() >= by_index_.size()) return nullptr;

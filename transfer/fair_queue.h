@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// FairQueue says whose bytes are moved next where several sessions wait for one lane. Pure. Home:
-// its owner's (the lane, for a transport).
+// Decides whose bytes are moved next where several sessions wait for one lane. Pure. Home: its
+// owner's (the lane, for a transport).
 //
-// Sessions share equally: each has a clock that goes on with the bytes it was served, and the one
-// whose clock is behind is next (start-time fair queueing). A session that comes, or comes back,
-// starts at the clock of whoever is served then: it neither waits for those who were there, nor
-// makes up for the time it was away. So while two sessions both wait, what they were served differs
-// by at most one piece of each, whatever the sizes of their items, and nobody starves.
+// Sessions share equally (start-time fair queueing). Each session has a clock that advances with
+// the bytes that it was served, and the session whose clock is behind is next. A session that
+// comes, or comes back, starts at the clock of the session that is being served. So it does not
+// wait for those who were there before, and does not make up for the time that it was away. While
+// two sessions both wait, what they were served differs by at most one piece of each, whatever the
+// sizes of their items, and no session starves.
 //
-// Priority, -100 to 100: within a session the higher one is first. Against other sessions it is a
-// weight of 2^(priority/50), a quarter to four times the share, and no more: every client may claim
-// to be urgent. Within a session's priority what is small (kSmallBytes) comes before what is large,
-// else first come, first served.
+// Priority is -100 to 100. Within a session the item of higher priority is first. Against other
+// sessions priority is a weight of 2^(priority/50), a quarter to four times the share and no more:
+// every client may claim to be urgent. Within one session and priority small items (up to
+// kSmallBytes) are before large ones; else first come, first served.
 //
-// Invariant: an item waits from Add until it is served to its end or removed. Each call takes
-// O(log n) of what waits.
+// Invariant: an item waits from Add() until it is served to its end or removed. Each call takes
+// O(log n) of the n waiting items.
 #pragma once
 
 #include <compare>
@@ -31,20 +32,20 @@ namespace ferry {
 class FairQueue {
  public:
   static constexpr uint64_t kSmallBytes = uint64_t{1} << 20;
-  // What an item costs at least each time it is served: tiny ones cost calls, not bytes.
+  // The least that an item is charged each time it is served: tiny items cost calls, not bytes.
   static constexpr uint64_t kLeastCost = uint64_t{4} << 10;
 
-  // What can wait. Its owner keeps it where it is while it does; one queue at a time.
+  // What waits. Its owner must not move it while it waits; it is in one queue at a time.
   class Item {
    public:
-    // `session` is whose share the bytes are: its id, or anything else that names it.
+    // `session` says whose share the bytes are: a session's id, or anything else that names one.
     Item(uint64_t session, int32_t priority, uint64_t bytes)
         : session_(session), priority_(priority), left_(bytes), large_(bytes > kSmallBytes) {}
     Item(const Item&) = delete;
     Item& operator=(const Item&) = delete;
     uint64_t session() const { return session_; }
-    uint64_t left() const { return left_; }  // bytes not served yet
-    bool large() const { return large_; }    // more than kSmallBytes at first
+    uint64_t left() const { return left_; }  // bytes that are not served yet
+    bool large() const { return large_; }    // had more than kSmallBytes at first
     bool waiting() const { return waiting_; }
 
    private:
@@ -55,14 +56,14 @@ class FairQueue {
     const bool large_;
     bool waiting_ = false;
     bool returned_ = false;
-    uint64_t number_ = 0;  // in order of Add
+    uint64_t number_ = 0;  // in the order of Add()
   };
 
   void Add(Item& item);
-  // Of an item that was served to its end `left` bytes are left: it waits for those, before all
-  // else of its session, which is charged only what was moved.
+  // An item was served to its end, but `left` bytes of it were not moved. It waits for those before
+  // all else of its session, which is charged only for what was moved.
   void Return(Item& item, uint64_t left);
-  // Takes out an item before its end; does nothing if it does not wait.
+  // Takes an item out before its end; does nothing if it does not wait.
   void Remove(Item& item);
   void Clear();
 
@@ -75,12 +76,12 @@ class FairQueue {
   }
   // The item whose turn it is, null if nothing waits.
   Item* Next() const;
-  // `bytes` of Next() are being moved (at most what is left of it). It has gone if those were its
-  // last.
+  // `bytes` of Next() are being moved, at most what is left of it. If nothing is left the item is
+  // taken out.
   void Serve(uint64_t bytes);
 
  private:
-  // The order within a session: first the smallest.
+  // The order of items within a session: the smallest is first.
   struct Place {
     int32_t priority;  // negated
     bool large;
@@ -88,11 +89,12 @@ class FairQueue {
     Item* item;
     auto operator<=>(const Place&) const = default;
   };
+  // The items of one session.
   struct Flow {
     uint64_t clock = 0;
     absl::btree_set<Place> places;
   };
-  using Turn = std::pair<uint64_t, uint64_t>;  // a flow's clock, and whose it is
+  using Turn = std::pair<uint64_t, uint64_t>;  // a flow's clock, and its session
 
   static Place PlaceOf(Item& item) {
     if (item.returned_) return {-kMaxPriority - 1, false, item.number_, &item};
@@ -100,13 +102,13 @@ class FairQueue {
   }
   // The flow of a session that has an item from now on.
   Flow& Enter(uint64_t session);
-  // Takes out the item of a flow, which goes to `resting` with its last one.
+  // Takes the item out of a flow. With its last item the flow goes to `resting_`.
   void Leave(Flow& flow, Item& item);
 
   absl::flat_hash_map<uint64_t, Flow> flows_;  // by session
   absl::btree_set<Turn> turns_;                // flows with items
-  absl::btree_set<Turn> resting_;  // flows without, whose clock is still ahead of `now_`
-  uint64_t now_ = 0;               // the clock of the flow that was served last, before it was
+  absl::btree_set<Turn> resting_;              // flows without items whose clock is ahead of `now_`
+  uint64_t now_ = 0;  // clock of the flow that was served last, before it was served
   uint64_t next_number_ = 0;
   size_t size_ = 0;
 };

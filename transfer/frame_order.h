@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the frames of one direction of a peer link, which come by two roads (the gRPC stream and
-// peer.sock), back into the order in which they were said. Home: control. Owned by its link, and as
-// old. Invariant: an event comes out once, after all events before it, or not at all.
+// Puts frames of one direction of a peer link back into the order in which they were sent. They
+// come by two ways: the gRPC stream and peer.sock. Home: control. Owned by its link, and as old as
+// that. Invariant: an event comes out once and after all events before it, or not at all.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ namespace ferry {
 
 class FrameOrder {
  public:
-  // Events. Generous, since an honest peer's one frame may have as many: what it says while that is
-  // under way is far less.
+  // The most events that are held back. This is generous: an honest peer may have as many in one
+  // frame, and sends far fewer while a frame is under way.
   static constexpr size_t kMostHeld = 1 << 20;
 
-  // What a frame says. PROTOCOL_ERROR if some of it was said before, or more than kMostHeld events
-  // wait already.
+  // Takes the events of a frame. PROTOCOL_ERROR if some of them came before, or if more than
+  // kMostHeld events wait already.
   absl::Status Put(PeerEvents said);
-  // What is next, if it is here.
+  // The next events in order, if they are here.
   std::optional<PeerEvents> Take();
 
  private:
   uint64_t next_ = 1;
-  std::map<uint64_t, PeerEvents> held_;  // by first event; none overlap
+  std::map<uint64_t, PeerEvents> held_;  // by the number of the first event; no overlaps
   size_t held_events_ = 0;
 };
 

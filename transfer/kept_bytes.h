@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody (a session, a uid, a peer) makes the daemon keep for him: records, layouts, keys.
-// In bytes, against how many they may be. Pure; time is an argument. Home: its owner's, on control.
-// Invariant: what was taken is given back exactly once.
+// Bytes that the daemon keeps for a session, a uid or a peer (records, layouts, keys), and the
+// bound on them. Pure; time is an argument. Home: its owner's, on control. Invariant: what was
+// taken is given back exactly once.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-// Of a transfer here, or of an offer: its record, key and layout.
+// Bytes kept for one transfer or offer: its record, key and layout.
 uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout);
 
 class KeptBytes {
@@ -26,8 +26,8 @@ class KeptBytes {
   uint64_t bytes() const { return bytes_; }
   void SetMost(uint64_t most) { most_ = most; }
   bool Fits(uint64_t more) const { return bytes_ <= most_ && more <= most_ - bytes_; }
-  // RESOURCE_EXHAUSTED/QUEUE_FULL for `more` that do not fit, with when to try again, if that can
-  // help. `doing`: "post 3 transfers"; `setting` is what says how many there may be.
+  // RESOURCE_EXHAUSTED/QUEUE_FULL for `more` bytes that do not fit, with when to try again if that
+  // can help. `doing`: "post 3 transfers". `setting`: the setting that bounds the bytes.
   absl::Status Full(absl::Time now, uint64_t more, absl::string_view doing, absl::string_view whose,
                     absl::string_view setting) const;
   void Take(uint64_t bytes) { bytes_ += bytes; }
@@ -36,13 +36,13 @@ class KeptBytes {
     bytes_ -= bytes;
     given_ += bytes;
   }
-  // Takes what was given back until now into the estimate of when there is room.
+  // Takes what was given back until now into the estimate of when there will be room.
   void Settle(absl::Time now);
 
  private:
   uint64_t most_;
   uint64_t bytes_ = 0;
-  uint64_t given_ = 0;  // since Settle
+  uint64_t given_ = 0;  // since the last Settle()
   RetryAfter freed_;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// NearMisses finds what waits instead of a half that never came: alike in all but one respect. It
-// also remembers what has ended by its deadline of late, since the two ends of a near miss do not
-// end at one time. Pure: time is an argument. Home: control (owned by TransferEngine).
+// Finds what waits instead of a half that never came: a half that differs in one respect. It also
+// remembers halves that ended by their deadline recently, since the two ends of a near miss do not
+// end at the same time. Pure: time is an argument. Home: control (owned by TransferEngine).
 //
-// Who has waited for a while is in it, not everybody: two ordered sets cost more than a match.
-// Invariant: of a side and a MatchKey it has one entry at most.
+// Only halves that have waited for a while are added: two ordered sets cost more than a match.
+// Invariant: there is at most one entry for a side and a MatchKey.
 #pragma once
 
 #include <cstddef>
@@ -21,50 +21,53 @@ namespace ferry {
 
 class NearMisses {
  public:
-  static constexpr size_t kMost = 3;           // that one half is told of
+  static constexpr size_t kMost = 3;           // misses that one half is told of
   static constexpr size_t kSteps = 64;         // entries that one search looks at in each set
   static constexpr size_t kRemembered = 1024;  // halves that have ended
-  static constexpr absl::Duration kMemory = absl::Minutes(10);  // and for how long
-  // In each time of kTurn: searches, halves that may be added for their sake, and those that are
-  // remembered.
+  static constexpr absl::Duration kMemory = absl::Minutes(10);  // how long those are remembered
+  // In each turn (kTurn) at most so many searches, halves that are added for the sake of a search,
+  // and halves that are remembered.
   static constexpr size_t kSearches = 64;
   static constexpr size_t kAdditions = 512;
   static constexpr size_t kMemories = 64;
   static constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
-  // How it differs, the likeliest to be meant first.
+  // How a near miss differs, the likeliest to be meant first.
   enum class Kind { kNothing, kDevices, kDomain, kKey, kOtherKeys };
   struct Miss {
     Kind kind = Kind::kNothing;
     MatchKey key;
-    std::optional<absl::Time> ended;  // by its deadline; none: it waits
-    // kOtherKeys: how many wait; that many at least if the search has not seen all.
+    std::optional<absl::Time> ended;  // by its deadline; not set: it waits
+    // kOtherKeys: how many halves wait; a lower bound if `at_least`, because the search did not see
+    // all.
     size_t others = 0;
     bool at_least = false;
     bool operator==(const Miss&) const = default;
   };
   using Counts = std::function<bool(const MatchKey&)>;
 
-  // A half waits; `key` stays as and where it is until Remove.
+  // A half waits. `key` must neither move nor change until Remove().
   void Add(Side side, const MatchKey& key);
   void Remove(Side side, const MatchKey& key);
-  // A half, removed before, has ended by its deadline. Of many in a turn the first ones.
+  // A half, removed before, has ended by its deadline. Of many in one turn only the first are
+  // remembered.
   void Remember(absl::Time now, Side side, const MatchKey& key);
 
-  // What there is of `side` instead of a half of `wanted`, at most kMost:
+  // What there is of `side` in place of a half of `wanted`, at most kMost:
   //  - this half itself, which has ended or came too late;
-  //  - of the same domain and key, with another device at one end;
-  //  - of the same devices and key, in another domain: one;
-  //  - of the same domain and devices, under a key that may be meant (base/nearest.h): the longer
-  //    two keys are the same from their beginning, the nearer they are;
-  //  - if there is none: how many wait there under keys of something else.
-  // If given, only what `counts`.
+  //  - a half of the same domain and key, with another device at one end;
+  //  - a half of the same devices and key in another domain, at most one;
+  //  - a half of the same domain and devices under a key that may be meant (base/nearest.h): of two
+  //    keys the one is nearer that is the same for longer from the beginning;
+  //  - if there is none of these: how many wait there under other keys.
+  // If `counts` is given, only halves for which it is true.
   std::vector<Miss> Find(absl::Time now, Side side, const MatchKey& wanted,
                          const Counts& counts = nullptr) const;
 
-  // Whether one more search fits into this turn.
+  // Takes one of this turn's searches; false if none is left.
   bool TakeSearch(absl::Time now);
-  // And one more addition, of who has not waited for long.
+  // Takes one of this turn's additions, for a half that has not waited for long; false if none is
+  // left.
   bool TakeAddition();
 
   size_t size() const { return by_devices_.size(); }

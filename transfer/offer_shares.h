@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many offers of one peer wait, and whose, so that nobody takes the places of others. No user
-// has more of them than it leaves free, and no session more of its user's part than it leaves free
-// there (a dynamic threshold, as of shared buffers): a user has half of all at most, two have a
-// third each, and each further one finds less; of a user's half one session alone has half. A
-// value; pure.
+// Counts the waiting offers of one peer by user and session, so that nobody takes the places of
+// others (a dynamic threshold, as for shared buffers). A user has no more offers than it leaves
+// places free, and a session no more of its user's part than it leaves free there. So one user
+// alone has at most half of all places; two users have a third each; each further user finds less.
+// Of a user's half one session alone has at most half. A value; pure.
 //
-// A user is a uid at the peer's host. Whose an offer is, is what the peer says: if it lies, others
-// of that peer pay for it, and nobody else.
+// A user is a uid at the peer's host. The peer says whose an offer is; if it lies, others of that
+// peer pay for it, and nobody else.
 //
-// When one of them may be tried again depends on its own kind alone: a place that another user's
-// offer leaves is taken by other ones of that user.
+// The time until one of them may try again depends on its own offers alone: a place that another
+// user's offer leaves is taken by further offers of that user.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +29,15 @@ class OfferShares {
   size_t all() const { return all_.count; }
   size_t OfUser(uint32_t uid) const;
   size_t OfSession(uint32_t uid, SessionId session) const;
-  // Whether `count` more of the session may wait, where `most` may in all.
+  // Whether `count` more offers of the session may wait, where at most `most` may wait in all.
   bool Fits(size_t most, uint32_t uid, SessionId session, size_t count = 1) const;
-  // If they do not fit, when they may: once enough of the session's own are over that wait, or of
-  // its user's if it has none, or of anybody's. From how fast these went of late; where none did,
-  // when the first one is over by its deadline. Nothing if that is not known.
+  // If they do not fit, the time until they may: until enough offers are over of the session's own
+  // that wait; of its user's, if the session has none; else of anybody's. Estimated by how fast
+  // these went recently; if none went, by the deadline of the first one. Nothing if that is not
+  // known.
   std::optional<absl::Duration> RetryAfterFor(absl::Time now, size_t most, uint32_t uid,
                                               SessionId session, size_t count = 1) const;
-  // `ends`: when they are over by themselves.
+  // `ends`: when these offers are over by themselves.
   void Take(uint32_t uid, SessionId session, absl::Time ends, size_t count = 1);
   void Give(absl::Time now, uint32_t uid, SessionId session, size_t count = 1);
 
@@ -46,17 +47,17 @@ class OfferShares {
     void Give(absl::Time now, size_t some);
 
     size_t count = 0;
-    std::optional<RetryAfter> gone;  // none has yet
-    // The first one's end; once some have gone it may have been theirs.
+    std::optional<RetryAfter> gone;  // not set: none of the offers has gone yet
+    // When the first of the offers ends; once some have gone it may have been one of those.
     absl::Time ends = absl::InfiniteFuture();
   };
 
-  // What the bound is compared with: see Fits.
+  // The number that Fits() compares with the bound.
   size_t Weight(uint32_t uid, SessionId session, size_t count) const;
 
   Share all_;
   absl::flat_hash_map<uint32_t, Share> of_user_;
-  // A session is of one user, unless the peer lies.
+  // A session belongs to one user, unless the peer lies.
   absl::flat_hash_map<std::pair<uint32_t, SessionId>, Share> of_session_;
 };
 

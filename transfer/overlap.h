@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of several layouts have bytes in common: what is written by two transfers of one batch, or
-// twice by one. Ranges and blocks of tables are sorted; strides are never walked, but compared by
-// arithmetic. Pure.
+// Finds bytes that several layouts have in common: bytes that two transfers of one batch write, or
+// that one writes twice. Ranges and blocks of tables are sorted. Strides are never walked, but
+// compared by arithmetic. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace ferry {
 
-// Layouts `first` and `second` (which may be the same) both have the byte at `offset`, in these of
-// their blocks.
+// Layouts `first` and `second` (perhaps the same one) both have the byte at `offset`, in these
+// blocks.
 struct Overlap {
   size_t first = 0;
   size_t second = 0;
@@ -25,19 +25,19 @@ struct Overlap {
   uint64_t offset = 0;
 };
 
-// What lies between the ends of strides is looked up once for each length of stride there, and
-// strides of different lengths are compared one by one. More of either than this is refused
-// (BATCH_TOO_LARGE), so that no batch takes long. 4,096 interleaved strides of one length are fine,
-// as are 300 of different ones.
+// Bound on the work for strides, beyond which a batch is refused (BATCH_TOO_LARGE), so that no
+// batch takes long. What lies between the ends of strides is looked up once for each length of
+// stride there; strides of different lengths are compared one by one. 4,096 interleaved strides of
+// one length are fine, as are 300 of different lengths.
 inline constexpr size_t kMaxStrideCost = size_t{1} << 20;
 
-// At most one for each layout as `second`; none if no byte is there twice. Extents need not be
-// inside their arenas: ends saturate.
+// At most one Overlap for each layout as `second`; none if no byte is there twice. Extents need not
+// be inside their arenas: their ends saturate.
 absl::StatusOr<std::vector<Overlap>> FindOverlaps(absl::Span<const Layout* const> layouts);
 
-// The bytes of `ranges`, each once: by arena and offset, none touching the next.
+// The bytes of `ranges`, each once: sorted by arena and offset, with a gap between any two ranges.
 std::vector<Range> Union(std::vector<Range> ranges);
-// Whether `range` has a byte of `ranges`, which Union made.
+// Whether `range` has a byte in common with `ranges`, which Union() made.
 bool Meets(absl::Span<const Range> ranges, const Range& range);
 
 }  // namespace ferry

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list through its members, in the order in which they came: nothing is allocated for a place in
-// it. Home: its owner's. Invariant: who is in it leaves it before he goes.
+// A list whose links are in its members, in the order in which they were added; it allocates
+// nothing. Home: its owner's. Invariant: a member leaves the list before it is destroyed.
 #pragma once
 
 namespace ferry {
 
-// A member's place in one list.
+// A member's links in one list.
 template <typename T>
 struct ListPlace {
   T* previous = nullptr;
@@ -23,7 +23,7 @@ class PlacedList {
     (last_ != nullptr ? (last_->*place).next : first_) = &member;
     last_ = &member;
   }
-  // Before `next`, which is in it.
+  // Adds `member` before `next`, which must be in the list.
   void AddBefore(T& next, T& member) {
     T* const previous = (next.*place).previous;
     (member.*place).previous = previous;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which daemon owns which device, and which routes a peer can be reached by: what the engine is
+// Which daemon owns which device, and by which routes a peer can be reached: what the engine is
 // told, as plain data.
 #pragma once
 
@@ -21,19 +21,19 @@ struct DeviceMap {
   PeerId self;
   absl::flat_hash_map<GlobalDeviceId, PeerId> owner;
   std::vector<std::string> node_names;            // by PeerId, also of nodes that have left
-  absl::flat_hash_set<GlobalDeviceId> gpus = {};  // of our own
+  absl::flat_hash_set<GlobalDeviceId> gpus = {};  // those of this daemon's devices that are GPUs
 };
 
-// Which routes could be taken to or from a peer now; index by Route. A route that is not available
-// says why ("node-b is on another host").
+// Whether a route could be taken to or from a peer now. If it is not available, `why` says why not
+// ("node-b is on another host").
 struct RouteState {
   bool available = false;
   std::string why;
-  // Pairs of devices that cannot take it all the same.
+  // By pair of devices that cannot take the route although it is available: why not.
   absl::flat_hash_map<Clique, std::string> except = {};
-  // Between GPUs, until it is measured; none: nothing is known that would justify a try.
+  // For transfers between GPUs, until the route is measured; none: nothing justifies a try.
   std::optional<RoutePrior> prior = std::nullopt;
 };
-using RouteTable = std::vector<RouteState>;  // kRoutes entries
+using RouteTable = std::vector<RouteState>;  // kRoutes entries, by Route
 
 }  // namespace ferry

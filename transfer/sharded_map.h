@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash map in parts, which grow one by one: one of a million entries takes a tenth of a second to
-// grow at once. Home: its owner's.
+// A hash map in parts that grow one by one: a map of a million entries would take a tenth of a
+// second to grow at once. Home: its owner's.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class ShardedMap {
  public:
   using Shard = absl::flat_hash_map<Key, Value>;
 
-  // The part that has the key if any has, and gets it if it is new.
+  // The part that has the key, or that a new key goes into.
   Shard& Of(const Key& key) { return shards_[Index(key)]; }
   const Shard& Of(const Key& key) const { return shards_[Index(key)]; }
   size_t size() const {
@@ -27,7 +27,7 @@ class ShardedMap {
 
  private:
   static constexpr size_t kShards = 64;
-  // By bits that the part itself does not look at.
+  // By bits of the hash that the part itself does not use.
   static size_t Index(const Key& key) { return absl::HashOf(key) >> 58; }
 
   std::array<Shard, kShards> shards_;

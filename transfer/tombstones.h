@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tombstones: how halves ended that had found no partner, for the partner that is posted later. It
-// is told at once instead of waiting for its deadline. Kept at the destination's daemon, where
-// halves meet. Pure: time is an argument. Home: control (owned by TransferEngine).
+// Tombstones: how halves ended that had found no partner. A partner that is posted later is told at
+// once, instead of at its deadline. Kept at the destination's daemon, where halves meet. Pure: time
+// is an argument. Home: control (owned by TransferEngine).
 //
-// Invariant: a key has one tombstone at most, and none while a half waits under it.
+// Invariant: a key has at most one tombstone, and none while a half waits under it.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class Tombstones {
  public:
   static constexpr absl::Duration kLife = absl::Minutes(10);
 
-  // Of the first `peers`. For each peer at most `most` tombstones of `most_bytes` of keys and
-  // texts: the oldest is forgotten.
+  // `peers`: the number of peers at first. Each peer has at most `most` tombstones, with
+  // `most_bytes` of keys and texts; beyond that its oldest is forgotten.
   Tombstones(size_t peers, size_t most, uint64_t most_bytes)
       : most_(most), most_bytes_(most_bytes), of_peers_(peers) {}
 
@@ -34,25 +34,25 @@ class Tombstones {
 
   struct Tombstone {
     MatchKey key;
-    Side side = Side::kSend;  // of the half that has ended
+    Side side = Side::kSend;  // the side of the half that has ended
     absl::Status why;
     absl::Time ended;
   };
 
   bool empty() const { return by_key_.empty(); }
-  // A half of `key`, whose other end is `peer`'s (this daemon's own: within it), has ended without
-  // a partner. Replaces what there is of the key.
+  // A half of `key` has ended without a partner. `peer` is the daemon of its other end (this
+  // daemon's own, for a transfer within it). Replaces the key's tombstone, if there is one.
   void Put(PeerId peer, Tombstone tombstone);
-  // A half of `side` is posted: takes what there is of its key. Given back if it is of the other
-  // side; of its own side it has a successor now.
+  // A half of `side` is posted: removes the key's tombstone. Returns it if it is of the other side;
+  // a half of the same side is the ended one's successor.
   std::optional<Tombstone> Take(absl::Time now, Side side, const HashedKey& key);
-  // Whether there is anything of the key.
+  // Whether the key has a tombstone.
   bool Contains(const HashedKey& key) const { return by_key_.contains(key); }
-  // The link to the peer is lost: what its halves were is not known to its next life.
+  // The link to the peer is lost: its next life does not know what its halves were.
   void Forget(PeerId peer);
-  // Forgets what is over its time, at most `most` tombstones.
+  // Forgets tombstones that are older than kLife, at most `most` of them.
   void Expire(absl::Time now, size_t most);
-  // Not after the next one is; infinite: there is none.
+  // Expire() has nothing to do before this; infinite: there is no tombstone.
   absl::Time NextExpiry() const { return next_expiry_; }
   size_t size(PeerId peer) const { return of_peers_[peer.value()].oldest_first.size(); }
 
@@ -72,7 +72,7 @@ class Tombstones {
   const size_t most_;
   const uint64_t most_bytes_;
   std::deque<OfPeer> of_peers_;
-  absl::flat_hash_map<HashedKey, Place> by_key_;  // of the keys in the lists
+  absl::flat_hash_map<HashedKey, Place> by_key_;  // by the keys in the lists
   absl::Time next_expiry_ = absl::InfiniteFuture();
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the bytes of a launched transfer move. One Transport of each kind per lane. Implementations:
-// local/ (which also runs `mapped` copies, see mapped/) and ucx/; all pass tests/contract.
+// A Transport moves the bytes of launched transfers. Each lane has one Transport of each kind.
+// Implementations: local/ (which also runs `mapped` copies, see mapped/), tcp/ and ucx/; all pass
+// tests/contract. Route `nccl` moves groups instead: nccl/nccl_transport.h.
 //
-// Home: the lane of the device. Nothing here waits. Manners: every op is answered exactly once
-// through the sink, never from inside Launch or Abort; after the answer its memory is no longer
-// touched.
+// Home: the lane of the device. Nothing here waits. Every op is answered exactly once, through the
+// sink, and never from inside Launch or Abort. After the answer the transport does not touch the
+// op's memory any more.
 #pragma once
 
 #include <cstddef>
@@ -26,18 +27,18 @@
 
 namespace ferry {
 
-// Contiguous memory at our end (kSend, kReceive). The other end may be cut differently: only the
-// sum of the sizes is the same.
+// Contiguous memory at this end of a kSend or kReceive. The other end may be cut differently: only
+// the sum of the sizes is the same.
 struct Segment {
   std::byte* local = nullptr;
   size_t size = 0;
 };
 
-// The bytes of a kCopy, and where they are: cut into pieces while they are copied, so that a
-// million blocks wait in line as cheaply as one range.
+// The bytes of a kCopy, and where they are. They are cut into pieces only while they are copied, so
+// that a million blocks wait as cheaply as one range.
 class CopyPlan {
  public:
-  // Where each extent of the two layouts begins in memory.
+  // `source_extents`, `destination_extents`: where each extent of the layout begins in memory.
   CopyPlan(const Layout& source, absl::InlinedVector<const std::byte*, 1> source_extents,
            const Layout& destination, absl::InlinedVector<std::byte*, 1> destination_extents)
       : bytes_(source.bytes()),
@@ -45,9 +46,9 @@ class CopyPlan {
         source_extents_(std::move(source_extents)),
         destination_extents_(std::move(destination_extents)) {}
 
-  uint64_t bytes() const { return bytes_; }  // of all
+  uint64_t bytes() const { return bytes_; }  // of the whole copy
   bool AtEnd() const { return pieces_.AtEnd(); }
-  // The next bytes, at most `most` (not 0). Not at the end.
+  // The next piece, of at most `most` bytes (not 0). Not at the end.
   CopyPiece Next(uint64_t most = std::numeric_limits<uint64_t>::max()) {
     const Piece piece = pieces_.Next(most);
     return {destination_extents_[piece.destination_extent] + piece.destination_offset,
@@ -70,16 +71,19 @@ class CopyPlan {
 
 class LinkPage;
 
-// What fires an op that lasts until it is aborted (local/prepared_runner.h).
+// What fires an op that is prepared, and so lasts until it is aborted (local/prepared_runner.h).
 struct PreparedEnds {
-  PreparedBatch* own = nullptr;     // of the half whose launch it is
-  PreparedBatch* source = nullptr;  // local: of the send; null: the page tells of the other end
+  PreparedBatch* own = nullptr;  // the batch of the half that is launched
+  // `local`: the send's batch; null: the link page speaks for the other end.
+  PreparedBatch* source = nullptr;
   std::shared_ptr<LinkPage> page;
+  // The batch's slot of the page.
   uint32_t slot = 0;
-  bool silent = false;  // a GPU may write the words that fire it, which rings no doorbell
+  bool silent = false;  // a GPU may write the words that fire the op, and rings no doorbell
   bool operator==(const PreparedEnds&) const = default;
 };
 
+// One launch of one transfer, as a Transport gets it.
 struct TransportOp {
   TransferId transfer;
   uint32_t attempt = 0;
@@ -89,14 +93,15 @@ struct TransportOp {
   GlobalDeviceId remote_device;
   uint64_t tag = 0;
   std::optional<CopyPlan> copy;  // kCopy
-  // kSend, kReceive: our bytes, and where each of their extents begins in memory.
+  // kSend, kReceive: this end's bytes, and where each of their extents begins in memory.
   Layout layout;
   absl::InlinedVector<std::byte*, 1> extents;
-  // kSend, kReceive: what MakeSegments made of these; none: zero bytes.
+  // kSend, kReceive: what MakeSegments() made of these; none: zero bytes.
   absl::InlinedVector<Segment, 1> segments;
+  // Set if the transfer is prepared.
   std::optional<PreparedEnds> prepared;
 
-  // On the lane, before the op is launched: a layout may have a million runs.
+  // Called on the lane before the op is launched, because a layout may have a million runs.
   void MakeSegments() {
     for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
       segments.push_back({extents[run.extent()] + run.offset(), run.left()});
@@ -104,20 +109,22 @@ struct TransportOp {
   }
 };
 
+// How an op ended.
 struct OpResult {
   TransferId transfer;
   uint32_t attempt = 0;
   absl::Status status;
 };
 
-// Called on the lane with what ended since the last call; posts to control.
+// Called on the lane with the ops that ended since the last call; posts to control.
 using OpSink = std::function<void(std::vector<OpResult>)>;
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual void Launch(std::vector<TransportOp> ops) = 0;
-  // Ends an op early if that can be done, with `why`; it still is answered once, through the sink.
+  // Ends an op early, with `why`, if that is possible. The op is still answered once, through the
+  // sink.
   virtual void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) = 0;
 };
 

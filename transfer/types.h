@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nouns of a transfer as plain data. No threads, no proto, no devices. The bounds named here
-// are enforced at the door (daemon/rpc/convert) and assumed further in.
+// The nouns of a transfer as plain data. No threads, no proto, no devices. The bounds here are
+// checked where data enters the daemon (daemon/rpc/convert) and relied on further in.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ enum class DataType : uint8_t {
   kF4E2M1FN,
 };
 inline constexpr int kDataTypes = 20;
-// "BF16"; "unspecified" for 0.
+// The name, such as "BF16"; "unspecified" for kUnspecified.
 absl::string_view DataTypeName(DataType type);
 // Bits of one element; 0 for kUnspecified.
 int DataTypeBits(DataType type);
 
-// Logical shape, at most 8 dimensions. `given` false means not said.
+// Logical shape, at most 8 dimensions. `given` false: the client gave none.
 struct Shape {
   bool given = false;
   absl::InlinedVector<int64_t, 4> dims;
@@ -58,18 +58,18 @@ struct Shape {
 enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl, kTcp };
 inline constexpr int kRoutes = 6;
 absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
-// Each end runs a half of a launch, of which they agree by Go.
+// True if each end runs a half of the launch, on which the two agree by Go.
 inline bool TwoSided(Route route) { return route == Route::kUcx || route == Route::kTcp; }
-// Firings of what is prepared are agreed on by Go, one by one; on the other routes the lanes fire.
+// True if each firing of a prepared transfer is agreed by Go. On the other routes the lanes fire.
 inline bool FiredByGo(Route route) { return route == Route::kUcx; }
 
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
-// Of all layouts of a batch: what control and lanes do for it is as much.
+// Bounds on all layouts of a batch together: they bound what control and lanes do for it.
 inline constexpr size_t kMaxBatchRanges = kMaxRanges;
 inline constexpr size_t kMaxBatchRuns = kMaxBlocks;
-inline constexpr int32_t kMaxPriority = 100;  // and at least -100
+inline constexpr int32_t kMaxPriority = 100;  // the lowest is -kMaxPriority
 
 // What a send and a receive must share to be one transfer.
 struct MatchKey {
@@ -77,7 +77,7 @@ struct MatchKey {
   GlobalDeviceId source;
   GlobalDeviceId destination;
   std::string key;
-  // Transfers that the key is of. More than one: `key` packs the keys of a convoy
+  // Number of transfers that the key names. If more than 1, `key` packs the keys of a convoy
   // (transfer/convoy.h).
   uint32_t count = 1;
   bool operator==(const MatchKey&) const = default;
@@ -86,28 +86,29 @@ struct MatchKey {
     return H::combine(std::move(h), k.key, k.source, k.destination, k.domain);
   }
 };
-// For people: "key 'layers.0.wq' from device 0 to device 2"; keys that are not printable in hex,
-// 8-byte ones as PJRT's int64. Of a convoy "128 keys, 'b0' to 'b127', from device 0 to device 2".
-// Never shows the domain.
+// A key as text for people: "key 'layers.0.wq' from device 0 to device 2". A key that is not
+// printable is shown in hexadecimal, one of 8 bytes as PJRT's int64. A convoy: "128 keys, 'b0' to
+// 'b127', from device 0 to device 2". Never shows the domain.
 std::string Describe(const MatchKey& key);
 // The same without the devices.
 std::string DescribeKey(const MatchKey& key);
 std::string PrintableKey(absl::string_view key);
-// Sixteen hex digits that name a domain to people. A daemon's domains are keyed hashes of their
-// names (daemon/domain_tag.h), so who knows a name does not know its digits.
+// Sixteen hexadecimal digits that name a domain for people. A daemon's domains are keyed hashes of
+// their names (daemon/domain_tag.h), so somebody who knows a name does not know its digits.
 std::string DomainFingerprint(absl::string_view domain);
 
-// Slots of a link page: prepared send batches that a daemon can have on `mapped` to one peer.
+// Slots of a link page: the prepared send batches that a daemon can have on `mapped` and `nccl` to
+// one peer.
 inline constexpr uint32_t kPreparedSlots = 1024;
 
 enum class Side : uint8_t { kSend, kReceive };
 
-// What names a transfer at both its ends, on every daemon and in every version, without telling the
-// domain; sixteen hex digits for people. Not 0.
+// Names a transfer at both its ends, on every daemon and in every version, without giving the
+// domain away; shown as sixteen hexadecimal digits. Not 0.
 uint64_t MatchFingerprint(const MatchKey& key);
 
-// One posted half, already checked against its session: ids known, extents inside their arenas,
-// bytes, type and shape consistent.
+// One posted half, checked against its session: its ids are known, its extents are inside their
+// arenas, and its bytes, type and shape are consistent.
 struct TransferSpec {
   Side side = Side::kSend;
   MatchKey key;
@@ -115,28 +116,29 @@ struct TransferSpec {
   uint64_t bytes = 0;
   DataType data_type = DataType::kUnspecified;
   Shape shape;
-  Route route = Route::kUnspecified;  // insisted on
+  Route route = Route::kUnspecified;  // the route that must be taken, if any
   int32_t priority = 0;               // of a pair the receive's counts, unless it is 0
   absl::Time deadline = absl::InfiniteFuture();
-  // 'defined' counter and value; `defined` says that it is reached already. Value 0: whoever posted
-  // it will say so (TransferEngine::OnDefined).
+  // The 'defined' counter and value that the half waits for; `defined` says that the value is
+  // reached. With value 0 the poster says later that the data is defined
+  // (TransferEngine::OnDefined).
   bool defined = true;
   uint32_t defined_timeline = 0;
   uint64_t defined_value = 0;
-  // Stays after it is matched, and is fired again and again until it is ended. Its batch is one:
-  // when one of its transfers ends, the others do.
+  // Prepared: the half stays after it is matched, and is fired again and again until it is ended.
+  // When one half of its prepared batch ends, all of the batch do.
   bool prepared = false;
-  // While this transfer is in flight here, the other half may come also if one end drains or both
-  // do: they are parts of one thing. 0: none.
+  // While this transfer is in flight here, the half is taken, and waits for its partner, even if
+  // one end drains or both do: the two are parts of one thing. 0: none.
   TransferId continues;
-  // The 'over' counter and the value that means over; 0: a job's, of which no counter says anything
-  // (prepared: the number of the session's prepared batch). Carried for the session, not used by
-  // the core.
+  // The 'over' counter, and its value that means over. Value 0: the transfer is a job's, and no
+  // counter tells of it; or it is prepared, and over_timeline is the number of the session's
+  // prepared batch. Carried for the session; the core does not use them.
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
-  // What the daemon keeps for it, as its session counts it.
+  // Bytes that the daemon keeps for this half, as its session counts them.
   uint64_t kept = 0;
-  // Of its client: at a peer the offers of one user have a share.
+  // The uid of its client. At a peer each user has a share of the offers.
   uint32_t uid = 0;
 };
 

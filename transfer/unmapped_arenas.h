@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas of one peer that `mapped` could not reach: a pair of devices does without it for them, but
-// for one transfer after 10 s, and again after twice as long each time, since memory comes free and
-// GPUs are given back. Pure. Home:
-// control; owner: TransferEngine.
+// Arenas of one peer that `mapped` could not reach from a device. Transfers of that pair of devices
+// take another route for these arenas. After 10 s one transfer tries `mapped` again, then after
+// twice as long each time, since memory comes free and GPUs are given back. Pure. Home: control;
+// owner: TransferEngine.
 #pragma once
 
 #include <cstddef>
@@ -20,25 +20,28 @@ class UnmappedArenas {
  public:
   static constexpr absl::Duration kTriedAgainAfter = absl::Seconds(10);
   static constexpr absl::Duration kLongest = absl::Minutes(10);
-  // Of a pair of devices, enough for what there is at once; more, and all are tried again.
+  // The most arenas of a pair of devices, enough for what there is at once. Beyond it the pair's
+  // list is cleared, and all are tried again.
   static constexpr size_t kMost = 1024;
 
   bool Contains(absl::Time now, const Clique& clique, const Layout& source) const;
-  // `mapped` is tried with what `source` is in; then it was found not to work, or to work.
+  // OnTry(): `mapped` is tried with the arenas of `source`. Then it either did not work (OnRefused)
+  // or did (OnReached).
   void OnTry(absl::Time now, const Clique& clique, const Layout& source);
   void OnRefused(absl::Time now, const Clique& clique, const Layout& source, std::string why);
   void OnReached(const Clique& clique, const Layout& source);
   void Clear() { pairs_.clear(); }
 
+  // When the arena is tried again, and how long it was left alone for that.
   struct Arena {
     absl::Time again;
     absl::Duration wait;
   };
   struct Pair {
     absl::flat_hash_map<ArenaId, Arena> arenas;
-    std::string why;  // of the last one
+    std::string why;  // the error of the last refusal
   };
-  // Null if there is none. Valid until the next change.
+  // Null if the pair has no such arena. Valid until the next change.
   const Pair* Find(const Clique& clique) const;
 
  private:

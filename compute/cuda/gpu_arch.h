@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs that kernels are generated for. Targets are the architecture-specific ones ("a"), which
+// The GPUs that kernels are generated for. Targets are the architecture-specific ones ("a"): they
 // have all instructions of the GPU and run on no other. Constants only.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace ferry::compute {
 
 struct GpuArch {
   absl::string_view name;
-  bool block_scales = false;  // tensor cores that take scales of blocks
-  uint64_t workspace = 0;     // bytes that cuBLASLt is to have
+  bool block_scales = false;  // its tensor cores take block scales
+  uint64_t workspace = 0;     // bytes of workspace for cuBLASLt
 };
 
 inline constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
@@ -23,7 +23,7 @@ inline constexpr GpuArch kGpuArchs[] = {
     {"sm_121a", true, kWorkspaceBytes},
 };
 
-// INVALID_ARGUMENT with all that there are.
+// INVALID_ARGUMENT for an unknown name, with all names that there are.
 absl::StatusOr<GpuArch> GpuArchOf(absl::string_view name);
 
 }  // namespace ferry::compute

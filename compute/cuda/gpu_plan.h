@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU is to do for a program: its plan's steps as launches of generated kernels, calls of
-// cuBLASLt, copies, and transfers that the daemon joins, all in one arena. A value: nothing is
-// compiled or allocated, and equal programs have equal ones. Plain data; any thread.
+// What a GPU does for a program: the steps of the program's plan as launches of generated kernels,
+// calls of cuBLASLt, copies, and transfers that the daemon joins, all within one arena. A value:
+// nothing is compiled or allocated, and equal programs have equal GpuPlans. Plain data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace ferry::compute {
 
-// Memory of a run: bytes after the begin of a buffer, a slot, or a temporary.
+// A place in the memory of a run: `offset` bytes after the begin of a buffer, a slot or a
+// temporary.
 struct GpuPlace {
   enum class Kind : uint8_t { kBuffer, kSlot, kTemporary };
   Kind kind = Kind::kBuffer;
@@ -24,14 +25,14 @@ struct GpuPlace {
   uint64_t offset = 0;
 };
 
-// What is passed for one parameter of a kernel.
+// What is passed for one parameter of a kernel: an address or a number.
 struct GpuArgument {
-  std::optional<GpuPlace> place;  // its address
-  int64_t number = 0;             // without one
-  uint32_t bytes = 8;             // that the parameter has: 4 or 8
+  std::optional<GpuPlace> place;  // not set: `number` is passed
+  int64_t number = 0;             // the value, if there is no `place`
+  uint32_t bytes = 8;             // size of the parameter: 4 or 8
 };
 
-// Bytes of the arena that one step has for itself.
+// Bytes of the arena that one step has to itself.
 struct GpuTemporary {
   uint32_t step = 0;
   uint64_t offset = 0;
@@ -40,30 +41,30 @@ struct GpuTemporary {
 };
 
 struct GpuKernel {
-  std::string name;    // that its machine code has
-  std::string source;  // with kEntryPlace for the name
+  std::string name;    // its name in the machine code
+  std::string source;  // has kEntryPlace in place of the name
 };
 
-// A factor or the result of a product: element (batch, row, column) is at batch * batch_stride +
-// row * row_stride + column * column_stride, in elements; one of the last two is 1.
+// A factor or the result of a product. Element (batch, row, column) is at batch * batch_stride +
+// row * row_stride + column * column_stride; all in elements. One of the last two strides is 1.
 struct GpuMatrix {
   GpuPlace place;
   DType type = DType::kF32;
   int64_t batch_stride = 0;
   int64_t row_stride = 0;
   int64_t column_stride = 0;
-  std::optional<GpuPlace> scales;  // swizzled, one of each block of a row
+  std::optional<GpuPlace> scales;  // block scales, swizzled: one for each block of a row
   DType scale_type = DType::kF8E8M0FNU;
 };
 
-// A call of cuBLASLt: result [m, n] = left [m, k] * right [n, k] transposed, in each batch.
+// A call of cuBLASLt: in each batch, result [m, n] = left [m, k] * transposed right [n, k].
 struct GpuProduct {
   int64_t batches = 1;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
-  DType compute = DType::kF32;  // in which it adds; without TF32 or other shortcuts
-  int64_t block = 0;            // elements a scale; 0: without scales
+  DType compute = DType::kF32;  // the type of the sums; no TF32 or other shortcuts
+  int64_t block = 0;            // elements for each scale; 0: there are no scales
   GpuMatrix left;
   GpuMatrix right;
   GpuMatrix result;
@@ -74,57 +75,58 @@ struct GpuProduct {
 struct GpuCommand {
   enum class Kind : uint8_t { kLaunch, kProduct, kCopy, kSend, kReceive, kRepeat };
   Kind kind = Kind::kLaunch;
-  uint32_t step = 0;  // of the plan
-  // Of kLaunch.
+  uint32_t step = 0;  // index of the plan's step
+  // kLaunch:
   uint32_t kernel = 0;
   uint64_t blocks = 0;
   uint32_t threads = 0;
   std::vector<GpuArgument> arguments;
-  // Of kProduct.
+  // kProduct:
   GpuProduct product;
-  // Of what multiplies matrices: how its sums are made, whatever the program allows.
+  // A command that multiplies matrices: how its sums are made, whatever more the program allows.
   std::optional<Accumulation> accumulation;
-  // Of kCopy; of kSend and kReceive the one that there is.
+  // kCopy: both places. kSend: `from`; kReceive: `to`.
   GpuPlace to;
   GpuPlace from;
   uint64_t bytes = 0;
-  std::optional<uint64_t> device;  // nothing: the one that a run says `peer` is
+  std::optional<uint64_t> device;  // not set: the device that the run gives for `peer`
   std::string peer;
   std::string key;
-  // Of kRepeat: `count`, if there is one, is an i32 that is the number of the trip, from 0.
+  // kRepeat: `count`, if set, is an i32 with the number of the trip, from 0.
   int64_t trips = 0;
   std::optional<GpuPlace> count;
   std::vector<GpuCommand> body;
 };
 
 struct GpuOptions {
-  // What is known of where the program's buffers begin: a power of two. Slots are at multiples of
-  // 256, temporaries of 1,024.
+  // A power of two: the known alignment of the program's buffers, in bytes. Slots are aligned to
+  // 256, temporaries to 1,024.
   uint32_t buffer_alignment = 256;
   CodeOptions code;
-  bool library_products = true;  // else all by kernels of our own, which are plain
+  bool library_products = true;  // false: only our own kernels multiply, which are plain
 };
 
-inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA wants, which libraries use
+inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA needs, which libraries use
 
 struct GpuPlan {
   GpuArch arch;
   Plan plan;
-  std::vector<GpuKernel> kernels;  // each once
+  std::vector<GpuKernel> kernels;  // each kernel once
   std::vector<GpuCommand> commands;
   std::vector<GpuTemporary> temporaries;
-  uint64_t arena_bytes = 0;  // slots, then what steps have for themselves
+  uint64_t arena_bytes = 0;  // slots, then temporaries
 };
 
-// Of a program that Verify accepts, better simplified. RESOURCE_EXHAUSTED if it is too large.
+// Plans a program that Verify accepts, better if it is simplified. RESOURCE_EXHAUSTED: it is too
+// large.
 absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
                                     const GpuOptions& options = {});
 
-// Where in the arena a place is that is no buffer's.
+// The offset in the arena of a place that is in no buffer.
 uint64_t ArenaOffsetOf(const GpuPlan& plan, const GpuPlace& place);
-// With the name in place.
+// The kernel's source with its name filled in.
 std::string SourceOf(const GpuKernel& kernel);
-// A line a command; `sources`: then those of the kernels.
+// One line for each command; with `sources` followed by the kernels' sources.
 std::string ToText(const GpuPlan& plan, bool sources = false);
 
 }  // namespace ferry::compute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes commands for a GPU of a plan's steps. Single-threaded; used once.
+// Makes a GpuPlan's commands from the steps of its plan. Single-threaded; used once.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class GpuPlanner {
  private:
   absl::Status AddSteps(const std::vector<Step>& steps, std::vector<GpuCommand>& commands);
   absl::Status AddStep(const Step& step, std::vector<GpuCommand>& commands);
-  // A program over `places`, which are of its buffers, as launches.
+  // Adds the launches of `program`, whose buffers are at `places`.
   absl::Status AddKernel(const Program& program, std::vector<GpuPlace> places,
                          std::vector<GpuCommand>& commands, absl::string_view label);
-  // The same where what it reads is written by others first.
+  // The same, but first copies the buffers that the program reads and that overlap what it writes.
   absl::Status AddApart(Program program, std::vector<GpuPlace> places,
                         std::vector<GpuCommand>& commands, absl::string_view label);
   absl::Status AddLaunches(const KernelCode& code, absl::Span<const GpuPlace> places,
@@ -50,24 +50,25 @@ class GpuPlanner {
   absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
                          GpuMatrix& matrix, std::vector<GpuCommand>& commands);
   bool IsNative(const Program& program, const Node& product) const;
-  // `value` of the step's program, dense as `type`, in memory until the end of the step; times
-  // scales, if `dequantize` has them.
+  // Adds commands that put `value` of the step's program into memory that lasts until the end of
+  // the step, dense and as `type`. `dequantize`, if set, has scales that the value is multiplied
+  // with.
   absl::StatusOr<GpuPlace> Compute(const Step& step, ValueId value, DType type,
                                    const Node* dequantize, std::vector<GpuCommand>& commands);
-  // Where it is, if it is a dense tensor that libraries take.
+  // Where the value is in memory, if it is a dense tensor there that libraries take.
   std::optional<GpuPlace> DenseInput(const Step& step, ValueId value) const;
 
   GpuPlace PlaceOf(const Binding& binding) const;
   uint32_t AlignmentOf(const GpuPlace& place) const;
-  // Memory until the end of the step.
+  // Memory that lasts until the end of the step.
   GpuPlace Temporary(uint64_t bytes, absl::string_view use);
-  // Could the two be the same memory, of so many bytes?
+  // Whether the two places may have memory in common, given their sizes.
   bool Overlap(const GpuPlace& a, uint64_t a_bytes, const GpuPlace& b, uint64_t b_bytes) const;
 
   GpuPlan& made_;
   const GpuOptions options_;
   std::map<std::string, uint32_t> kernels_;  // by source
-  // Of the step at hand.
+  // Of the present step.
   uint32_t step_ = 0;
   uint64_t taken_ = 0;
 };

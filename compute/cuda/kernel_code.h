@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel of a plan as CUDA C++ (kernels/ferry.cuh is what it includes), and how it is launched.
-// Plain data; any thread.
+// A kernel of a plan as CUDA C++, which includes kernels/ferry.cuh, and how it is launched. Plain
+// data; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace ferry::compute {
 
-// What is passed for a parameter, in the order of the parameters.
+// What is passed for one parameter; arguments are in the order of the parameters.
 struct KernelArgument {
   enum class Kind : uint8_t { kBuffer, kScratch, kNumber };
   Kind kind = Kind::kNumber;
-  uint32_t index = 0;  // which buffer of the kernel's program, or of KernelCode::scratch
-  int64_t value = 0;   // bytes after its begin; or the number
-  uint32_t bytes = 8;  // that the parameter has
+  uint32_t index = 0;  // of the buffer of the kernel's program, or in KernelCode::scratch
+  int64_t value = 0;   // offset in bytes; or the number
+  uint32_t bytes = 8;  // size of the parameter
 };
 
 struct KernelLaunch {
-  // Equal for all that is the same but for names and for what is an argument. Its one kernel is
-  // called kEntryPlace, to be replaced.
+  // Equal for kernels that differ only in names and arguments. Its one kernel is called
+  // kEntryPlace, which is to be replaced by a name.
   std::string source;
   std::vector<KernelArgument> arguments;
   uint64_t blocks = 0;
@@ -33,28 +33,28 @@ struct KernelLaunch {
 };
 inline constexpr absl::string_view kEntryPlace = "KERNEL_NAME";
 
-// One after the other.
+// Launches that run one after the other.
 struct KernelCode {
-  std::vector<KernelLaunch> launches;  // none: nothing is to be done
-  std::vector<uint64_t> scratch;       // bytes
-  // Threads read what belongs to others: memory that is read is none that is written.
+  std::vector<KernelLaunch> launches;  // empty: there is nothing to do
+  std::vector<uint64_t> scratch;       // sizes in bytes
+  // Threads read elements that other threads are for, so no memory that is read may be written.
   bool reads_neighbours = false;
-  bool multiplies = false;  // matrices
+  bool multiplies = false;  // multiplies matrices
 };
 
-// What CUDA allows in any version that Ferry works with.
+// Bounds that hold in all versions of CUDA that Ferry works with.
 inline constexpr uint64_t kMaxArgumentBytes = 4096;
 inline constexpr uint64_t kMaxBlocks = (uint64_t{1} << 31) - 1;
 
-// How code is generated; what it says is in the source.
+// How code is generated. These choices are part of the source.
 struct CodeOptions {
-  int most_elements = 16;  // of a thread's vector
+  int most_elements = 16;  // of one thread's vector
   int most_vectors = 4;    // that a thread reads before it computes
 };
 
-// The code of a step's program: a kernel, or a product of which the factors are in memory.
-// `alignments`: of the memory that each of its buffers is bound to, powers of two.
-// RESOURCE_EXHAUSTED: there are more elements than a launch takes.
+// Writes the code of a step's program: a kernel, or a product whose factors are in memory.
+// `alignments`: powers of two, the alignment of the memory that each buffer of the program is bound
+// to. RESOURCE_EXHAUSTED: there are more elements than one launch takes.
 absl::StatusOr<KernelCode> WriteKernel(const Program& program,
                                        absl::Span<const uint32_t> alignments,
                                        const CodeOptions& options = {});

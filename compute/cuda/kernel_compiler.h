@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels by NVRTC: from source to machine code of one architecture, and the name of what is made,
-// for a cache. Pure but for NVRTC; any thread.
+// Compiles kernels by NVRTC, from source to machine code for one architecture, and makes the name
+// by which a cache knows the result. Pure but for NVRTC; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@
 
 namespace ferry::compute {
 
-// What kernels include, by name: kernels/ of this folder.
+// A file that kernels include by its name: the files of kernels/ in this folder.
 struct KernelHeader {
   std::string name;
   std::string text;
 };
 absl::Span<const KernelHeader> KernelHeaders();
 
-// Of all kernels: nothing contracted, flushed or approximate, so that bits are those of
-// docs/numerics.md.
+// The options of all kernels: nothing is contracted, flushed or approximate, so that results have
+// the bits that docs/numerics.md says.
 std::vector<std::string> CompileOptions(const GpuArch& arch);
 
-// 64 hexadecimal digits, SHA-256 of all that the machine code depends on: the source with
-// kEntryPlace for the kernel's name (so that labels do not matter; what is passed as an argument is
-// not in it), what it includes, the options with the architecture, NVRTC's version.
+// 64 hexadecimal digits: SHA-256 of all that the machine code depends on. That is the source with
+// kEntryPlace for the kernel's name (so labels and arguments do not matter), the files that it
+// includes, the options, which name the architecture, and NVRTC's version.
 std::string KernelKey(absl::string_view source, absl::Span<const std::string> options,
                       absl::string_view nvrtc_version,
                       absl::Span<const KernelHeader> headers = KernelHeaders());
-// The beginning of one of the source alone: what tells kernels of one label apart.
+// The first digits of a digest of the source alone: tells kernels of one label apart.
 std::string SourceMark(absl::string_view source);
 
 struct CompiledKernel {
   std::string cubin;
-  int registers = 0;  // of a thread, the most of any kernel in it
-  int spilled = 0;    // bytes of a thread that do not fit them
+  int registers = 0;  // registers of a thread: the most of any kernel in the cubin
+  int spilled = 0;    // bytes of a thread that do not fit registers
   std::string log;
 };
-// INTERNAL with the compiler's log if it does not compile: what is generated must.
+// INTERNAL with the compiler's log if the source does not compile: generated sources must.
 absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::string& source,
                                              const GpuArch& arch);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of one kernel while it is written: lines, and parameters with what is passed for them.
-// Single-threaded; used once.
+// The text of one kernel while it is written: its lines, its parameters, and the arguments for
+// these. Single-threaded; used once.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace ferry::compute {
 
-// The element type's name in kernels.
+// The name of the element type in kernels.
 std::string CppType(DType type);
-// An op's function in kernels: "shift_left" is ShiftLeft.
+// The name of an op's function in kernels: "shift_left" gives ShiftLeft.
 std::string FunctionOf(absl::string_view name);
-// An element by its bits.
+// A literal for an element that is given by its bits.
 std::string CodeText(DType type, uint64_t code);
 
-// A view with fewer dimensions: those of one element, and those that are as one with the next, are
-// gone.
+// The view with fewer dimensions: without those of one element, and with neighbours joined that can
+// be walked as one.
 View Collapsed(const View& view);
 
 class KernelText {
  public:
-  // `wide`: places do not fit 32 bits. `baked`: numbers are no parameters.
+  // `wide`: positions need more than 32 bits. `baked`: numbers become literals, not parameters.
   KernelText(bool wide, bool baked) : wide_(wide), baked_(baked) {}
 
-  // Names of parameters.
+  // These add a parameter and return its name.
   std::string Pointer(bool written, KernelArgument::Kind kind, uint32_t index, int64_t offset);
   std::string Number(int64_t value);
-  // A name that nobody else has.
+  // A name that nothing else in the kernel has.
   std::string Name() { return absl::StrCat("v", names_++); }
 
-  // Where element `index` (an expression) of a view is, in elements; without `with_offset` of what
-  // is at the view's offset.
+  // An expression for the position, in elements, of element `index` (an expression) of the view.
+  // `with_offset` false: counted from the view's offset.
   std::string Place(const View& view, const std::string& index, bool with_offset);
 
   void AddGlobal(std::string line) { globals_.push_back(std::move(line)); }

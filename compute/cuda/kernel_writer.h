@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the code of one kernel. A thread takes vectors of V elements that follow each other, U of
-// them at a time: first it reads all U, so that as many loads are on their way, then it does the
-// ops of each and stores. Two templates: "flat" goes through all elements, without looking for
-// rows; "rows" has a warp for each row (of long rows: for each chunk of a reduction). What a
-// reduction gives is spread over its row by going through the row again.
-// What is needed is written where it is first needed, so that the text is the same whatever is
-// beside it. Single-threaded; used once.
+// Writes the code of one kernel. A thread takes vectors of V consecutive elements, U of them at a
+// time. First it reads all U vectors, so that many loads are under way at once; then it does the
+// ops on each, and stores. There are two templates. "flat" goes through all elements and does not
+// look for rows. "rows" gives each row a warp; if rows are long, each chunk of a reduction. The
+// result of a reduction is spread over its row by going through the row again. Code is written
+// where it is first needed, so that the text of an op does not depend on what else is there.
+// Single-threaded; used once.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace ferry::compute {
 
-// Does the op read elements of its operands other than those at the place of what it makes?
+// Whether the op reads other elements of its operands than those at the position of its result.
 bool IsOpaque(const Program& program, const Node& node);
 
 class KernelWriter {
@@ -36,41 +36,41 @@ class KernelWriter {
   enum class Level : uint8_t { kOnce, kFull, kRow, kBlock };
   struct Value {
     Kind kind = Kind::kMemory;
-    Level level = Level::kFull;  // of kLoop
-    uint32_t phase = 0;          // of kLoop: after how many loops of its row it is known
-    OpIndex node = 0;            // of kLoop and kOnce: that makes it
-    ValueId source = 0;          // itself, or what is the same but for its shape
-    uint32_t buffer = 0;         // of kMemory
-    int64_t offset = 0;          // of kMemory, in bytes
-    Views views;                 // of kMemory, kPlaces and kTable
-    std::string table;           // of kTable, once it is written
+    Level level = Level::kFull;  // kLoop: where its elements change
+    uint32_t phase = 0;          // kLoop: number of loops over its row after which it is known
+    OpIndex node = 0;            // kLoop and kOnce: the node that makes it
+    ValueId source = 0;          // itself, or a value that differs from it only in shape
+    uint32_t buffer = 0;         // kMemory
+    int64_t offset = 0;          // kMemory; in bytes
+    Views views;                 // kMemory, kPlaces and kTable
+    std::string table;           // kTable: its name, once it is written
   };
   struct Sink {
     const Node* node = nullptr;
     Level level = Level::kFull;
     uint32_t phase = 0;
   };
-  // What is written of one loop: names are known in it only.
+  // The code of one loop, with the names that are known in it.
   struct Loop {
-    std::vector<std::string> declarations;  // before the loads
-    std::vector<std::string> loads;         // of each of U
-    std::vector<std::string> body;          // of each of U
+    std::vector<std::string> declarations;  // written before the loads
+    std::vector<std::string> loads;         // for each of the U vectors
+    std::vector<std::string> body;          // for each of the U vectors
     std::map<ValueId, std::string> full;
-    std::map<ValueId, std::string> row;  // flat only
+    std::map<ValueId, std::string> row;  // template "flat" only
   };
-  // Of a row that is reduced: what holds it while a chunk is read.
+  // A reduction of a row while a chunk is read.
   struct Reducing {
     const Node* node = nullptr;
     std::string name;
-    DType type = DType::kF32;  // that it is done in
+    DType type = DType::kF32;  // the type of its sums
 
     bool IsArgmax() const { return node->op == Op::kArgmax; }
   };
-  // What chunks came to, in scratch.
+  // The results of chunks, in scratch.
   struct Partial {
     Reducing reducing;
     uint32_t values = 0;
-    uint32_t indices = 0;  // of argmax
+    uint32_t indices = 0;  // argmax only
   };
 
   uint64_t Elements(ValueId value) const { return *ElementsOf(program_.types[value]); }
@@ -95,24 +95,24 @@ class KernelWriter {
   // kernel_writer.cc: expressions
   std::string Once(ValueId value);
   std::string Row(ValueId value);
-  std::string Full(ValueId value);  // an expression of u and k
+  std::string Full(ValueId value);  // an expression in u and k
   std::string Operand(ValueId value, Level level, uint64_t elements);
   std::string LoadFull(ValueId value);
   void EmitFull(ValueId value);
   std::string Expression(const Node& node, Level level);
   std::string ReadOf(const Value& value, DType type, const std::string& pointer,
                      const std::string& place) const;
-  // The element of a value in memory, or the same for all, at the place `index` of its tensor.
+  // The element at position `index` of a value that is in memory, or the same for all positions.
   std::string At(ValueId value, const std::string& index);
   std::string TableOf(ValueId value);
   std::string PointerOf(ValueId value);
   std::string PlaceOf(const Views& views, const std::string& index);
-  // Where element (r, c), at `i` in all, is.
+  // The position of element (r, c), which is element `i` in all.
   std::string LoopPlace(const Views& views, const std::string& more);
   std::optional<std::pair<View, View>> SplitRow(const Views& views) const;
   int AlignmentOf(uint32_t buffer, int64_t offset) const;
 
-  // kernel_ops.cc: ops with elements of their own ways
+  // kernel_ops.cc: ops whose elements come from positions of their own
   void EmitOpaque(const Node& node, const std::string& result);
   std::vector<std::string> Coordinates(const TensorType& type);
   std::string Linear(const TensorType& type, const std::vector<std::string>& places);
@@ -126,7 +126,7 @@ class KernelWriter {
   void EmitDot(const Node& node, const std::string& result);
   void EmitBlockScaledDot(const Node& node, const std::string& result);
   void EmitSum(const std::string& type, const std::string& product, int64_t depth);
-  // Element `step` of the row `row` of a factor as batches, rows and what is contracted.
+  // Element `step` of row `row` of a factor, seen as batches, rows and the contracted dimensions.
   std::string FactorAt(ValueId value, absl::Span<const int64_t> batch, int64_t contract,
                        const std::string& row);
   void EmitQuantize(const Node& node);
@@ -146,7 +146,7 @@ class KernelWriter {
   void WriteLines(KernelCode& code);
   void AddFlatLoop(const Loop& loop, const std::string& elements);
   void BeginRows(absl::string_view unit);
-  // Of a row's elements from `begin` to `end`, names of both.
+  // A loop over a row's elements from `begin` to `end`, both names.
   void AddRowLoop(const Loop& loop, const std::string& begin, const std::string& end);
   std::vector<Reducing> Reductions(uint32_t phase, Loop& loop);
   void DeclareReduction(const Reducing& reducing, absl::string_view vector);
@@ -164,19 +164,19 @@ class KernelWriter {
   std::vector<OpIndex> definitions_;
   std::vector<Value> values_;
   std::vector<Sink> sinks_;
-  bool rows_ = false;    // the template
-  bool chunks_ = false;  // of it: a warp for each chunk
+  bool rows_ = false;    // the template is "rows"
+  bool chunks_ = false;  // template "rows": a warp takes a chunk of a row
   bool baked_ = false;
   bool wide_ = false;
   int vector_ = 1;
   int unroll_ = 1;
   bool reads_neighbours_ = false;
-  bool alone_ = false;  // what is written is done by some threads of a warp only
+  bool alone_ = false;  // the code that is being written runs on some threads of a warp only
 
   std::optional<KernelText> text_;
   Loop* loop_ = nullptr;
   std::map<ValueId, std::string> once_;
-  std::map<ValueId, std::string> row_names_;  // rows only
+  std::map<ValueId, std::string> row_names_;  // template "rows" only
 };
 
 }  // namespace ferry::compute

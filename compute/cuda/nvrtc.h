@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vendor table of NVRTC, CUDA's compiler as a library, found at run time: a machine without it
-// compiles no kernels and says why. Constant after LoadNvrtc; any thread. Only this folder's .cc
-// files and tests include it.
+// compiles no kernels and says why. Constant after LoadNvrtc(); any thread. Only .cc files of this
+// folder and tests include it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace ferry::compute {
 using NvrtcProgram = void*;
 inline constexpr int kNvrtcSuccess = 0;
 
-// As nvrtc.h of CUDA 12 and 13 declares them; that header is not where only the driver's is.
+// Declared as in nvrtc.h of CUDA 12 and 13; a machine with only the driver's header lacks that
+// file.
 #define FERRY_NVRTC_FUNCTIONS(X)                                                                  \
   X(nvrtcVersion, int (*)(int* major, int* minor))                                                \
   X(nvrtcGetErrorString, const char* (*)(int result))                                             \
@@ -34,8 +35,8 @@ struct NvrtcApi {
   std::string version;  // "13.0"
 };
 
-// Opens `library`, or, if it is empty, the first that there is of what CUDA installs. UNAVAILABLE/
-// NOT_READY with what is missing.
+// Opens `library`; if that is empty, the first that exists of those that CUDA installs.
+// UNAVAILABLE/NOT_READY says what is missing.
 absl::StatusOr<const NvrtcApi*> LoadNvrtc(const std::string& library = "");
 
 }  // namespace ferry::compute

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts ops of a group that are done for all elements, on f32 and bf16, into chains. What an op
-// makes stays in the CPU's registers for the next one; only what others need too is put into a
-// register of the tile. Pure function.
+// Joins elementwise ops of a tile group, on f32 and bf16, into chains. A result that only the next
+// op of the chain needs stays in the CPU's registers; only a result that others need too is put
+// into a register of the tile. Pure function.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace ferry::compute {
 
-// `ops` in an order in which they can run, which changes; `once` and `loads`
-// are before them, `stores` after.
+// Replaces ops of `ops` by chains. `ops` is in an order in which the ops can run, and still is
+// afterwards. `once` and `loads` run before them, `stores` after.
 void JoinChains(const std::vector<TileOp>& once, const std::vector<TileOp>& loads,
                 const std::vector<TileOp>& stores, std::vector<TileOp>& ops);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values of a plan products need that are made of constant buffers alone, so that one run can
-// make them for all: weights that a kernel of their own converts or dequantises. A pure function.
+// Finds the values of a plan that one run can make for all later runs: operands of products that
+// are made from constant buffers alone. Example: weights that a kernel of their own converts or
+// dequantises. A pure function.
 #pragma once
 
 #include <vector>
@@ -9,8 +10,9 @@
 
 namespace ferry::compute {
 
-// By slot: one kernel writes it, which is no part of a repeat and writes nothing else, reads
-// constant buffers (or other such slots) and nothing else; and only products read it.
+// By slot of the plan: whether it is such a value. One kernel writes the slot. That kernel is not
+// part of a repeat, writes nothing else, and reads only constant buffers or other such slots. Only
+// products read the slot.
 std::vector<bool> ConstantSlots(const Plan& plan);
 
 }  // namespace ferry::compute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs are run with on this CPU, in words, for `ferryctl status`. Any thread.
+// How programs run on this CPU, in words, for `ferryctl status`. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace ferry::compute {
 
-// "AVX2, 2 threads, products by oneDNN", or why those are our own.
+// "AVX2, 2 threads, products by oneDNN"; if they are not by oneDNN, why.
 std::string DescribeCpu(size_t threads);
 
 }  // namespace ferry::compute

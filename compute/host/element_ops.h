@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One element: how each type is loaded and stored, and what ops make of loaded values, as
+// Single elements: how each type is loaded and stored, and what ops compute from loaded values, as
 // docs/numerics.md says. Inline, for the loops of kernels.cc. No state.
 #pragma once
 
@@ -33,8 +33,8 @@ struct HalfElement {
   static uint16_t Store(float value) {
     return static_cast<uint16_t>(EncodeAs<Format>(value, Overflow::kNanOrInf));
   }
-  // The product is exact in f64; the sum is rounded to odd there, so that rounding it once more
-  // rounds the exact one.
+  // The product is exact in f64. The sum is rounded to odd there, so that rounding it once more
+  // gives the exact sum's rounding.
   static uint16_t Fma(float a, float b, float c) {
     const double product = static_cast<double>(a) * static_cast<double>(b);
     const double sum = product + static_cast<double>(c);
@@ -74,7 +74,7 @@ bool Holds(Number a, Number b) {
   if constexpr (direction == Direction::kGe) return a >= b;
 }
 
-// The order of sign and magnitude as one of integers.
+// Orders floats, which have sign and magnitude, as signed integers: the integer for a value.
 template <typename Stored>
 auto RankOf(Stored value) {
   using Signed = std::conditional_t<sizeof(Stored) == 2, int16_t,
@@ -103,13 +103,13 @@ Float Logistic(Float x) {
 
 template <typename Float>
 Float CubeRoot(Float x) {
-  // The C library's for double is off by more than it may be here.
+  // The C library's cbrt for double is less exact than is allowed here.
   if constexpr (sizeof(Float) == 8)
     return static_cast<double>(std::cbrt(static_cast<long double>(x)));
   return std::cbrt(x);
 }
 
-// Of floats.
+// Ops on floats.
 template <Op op, typename Float, std::enable_if_t<std::is_floating_point_v<Float>, int> = 0>
 Float ElementOp(Float a, Float b = 0) {
   if constexpr (op == Op::kAdd) return a + b;
@@ -141,7 +141,7 @@ Float ElementOp(Float a, Float b = 0) {
   if constexpr (op == Op::kErf) return std::erf(a);
 }
 
-// Of integers, which wrap around; of bool `not` only.
+// Ops on integers, which wrap around; on bool only `not`.
 template <Op op, typename Integer, std::enable_if_t<std::is_integral_v<Integer>, int> = 0>
 Integer ElementOp(Integer a, Integer b = 0) {
   if constexpr (std::is_same_v<Integer, bool>) {

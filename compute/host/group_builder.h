@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a TileGroup of a program that a plan has as one kernel, or of a part of one: each value in
-// a register of its own, of which memory is shared by those that do not live at the same time; what
-// stands for elements of memory (moves) is read where it is needed. Single-threaded.
+// Makes a TileGroup from a program that is one kernel of a plan, or from a part of such a program.
+// Each value gets a register of its own; registers that do not live at the same time share memory.
+// Values that only stand for elements of memory (moves) are read where they are needed.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace ferry::compute {
 
 class GroupBuilder {
  public:
-  // `places`: of the program's buffers. Values of constants are put at the end of `constants`.
+  // `places`: where the program's buffers are. Values of constants are appended to `constants`.
   GroupBuilder(const Program& program, absl::Span<const Location> places,
                std::vector<std::byte>& constants)
       : program_(program), places_(places), constants_(constants) {}
@@ -27,11 +28,11 @@ class GroupBuilder {
   struct Value {
     enum class Kind : uint8_t { kMemory, kPlaces, kOnce, kLoop };
     Kind kind = Kind::kMemory;
-    TileLevel level = TileLevel::kOnce;  // of kLoop
-    uint32_t made = 0;                   // register of kOnce and kLoop
-    Location where;                      // of kMemory
-    Views views;                         // of kMemory and kPlaces
-    BlockFormat format;                  // of scales
+    TileLevel level = TileLevel::kOnce;  // kLoop
+    uint32_t made = 0;                   // kOnce and kLoop: the register that has it
+    Location where;                      // kMemory
+    Views views;                         // kMemory and kPlaces
+    BlockFormat format;                  // scales only
   };
   // Bytes that the kernel writes.
   struct Range {
@@ -62,16 +63,16 @@ class GroupBuilder {
   void ChooseTile();
   void ShareMemory();
 
-  // A register of the operand at a level, read from memory if need be.
+  // A register with the operand at a level; loads it from memory if needed.
   uint32_t In(ValueId value, TileLevel level);
   uint32_t NewRegister();
-  // `op` makes the result of the loop at a level.
+  // `op` makes `value`, a result of the loop, at a level.
   void Result(TileOp op, ValueId value, TileLevel level);
   void MayBeIn(size_t bytes) {
     group_.element_bytes = group_.element_bytes < bytes ? bytes : group_.element_bytes;
   }
 
-  static constexpr uint64_t kMaxTile = 8192;  // elements, so that a tile is of whole blocks
+  static constexpr uint64_t kMaxTile = 8192;  // elements; a tile has whole blocks up to this
 
   const Program& program_;
   const absl::Span<const Location> places_;
@@ -79,13 +80,13 @@ class GroupBuilder {
   TileGroup group_;
   std::vector<Value> values_;
   uint64_t elements_ = 0;
-  std::vector<Range> writes_;  // by sink
+  std::vector<Range> writes_;  // what each sink writes
   std::map<std::pair<ValueId, TileLevel>, uint32_t> loaded_;
   std::vector<TileOp> loads_, stores_;
   std::vector<OpIndex> definitions_;
-  std::vector<bool> links_;  // by register: it is a part of memory
-  std::vector<bool> read_;   // by register: a load or a link of what is read
-  uint64_t blocks_ = 1;      // what parts of rows are a multiple of
+  std::vector<bool> links_;  // by register: it is a part of memory (kLink)
+  std::vector<bool> read_;   // by register: a load, or a link to memory that is read
+  uint64_t blocks_ = 1;      // parts of rows are a multiple of this
 };
 
 }  // namespace ferry::compute

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program made ready to be run by the CPU, as its plan says: kernels a tile at a time, without
-// intermediate tensors; products, and moves that need all of their operands, on whole tensors. All
-// that a run needs beside its buffers is one arena that it is given. Results are as
-// docs/numerics.md says, whatever the CPU and however many threads (the last bits of a library's
-// products excepted). Immutable; any thread may run
-// it, several at once in arenas of their own.
+// A program made ready to run on the CPU by its plan. Kernels run a tile at a time, without
+// intermediate tensors. Products, and moves that need all of their operands, run on whole tensors.
+// Beside its buffers a run needs one arena, which it is given. Results are as docs/numerics.md
+// says, whatever the CPU and the number of threads (but for the last bits of a library's products).
+// Immutable. Any thread may run it, several at once, each in an arena of its own.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@
 
 namespace ferry::compute {
 
-// In debug builds.
+// True in debug builds.
 #ifdef NDEBUG
 inline constexpr bool kPoisons = false;
 #else
@@ -37,16 +36,17 @@ inline constexpr bool kPoisons = true;
 #endif
 
 struct HostOptions {
-  size_t threads = 1;  // that a run may use, and has memory for
-  // What nothing was written to is all ones, in `empty` values and in the arena, so that whoever
-  // reads it notices.
+  size_t threads = 1;  // most threads that a run uses and has memory for
+  // Memory that nothing was written to has all bits set, in `empty` values and in the arena, so
+  // that a read of it is noticed.
   bool poison = kPoisons;
   uint64_t launch_flops = kLaunchFlops;  // see run_control.h
 };
 
 class HostProgram {
  public:
-  // `program` is one that Verify accepts, better simplified. RESOURCE_EXHAUSTED: see MakePlan.
+  // `program` must be one that Verify accepts, better if simplified. RESOURCE_EXHAUSTED: see
+  // MakePlan.
   static absl::StatusOr<HostProgram> Make(const Program& program, const HostOptions& options);
   static absl::StatusOr<HostProgram> Make(const Program& program, size_t threads = 1) {
     HostOptions options;
@@ -55,28 +55,28 @@ class HostProgram {
   }
 
   const Plan& plan() const { return plan_; }
-  // What a run needs beside its buffers, all of it: nothing of more than 64 KiB is allocated. First
-  // the plan's, then what steps hold while they are at it, then what is made of constant buffers.
+  // Bytes that a run needs beside its buffers; it allocates nothing of more than 64 KiB. First the
+  // plan's slots, then what steps hold while they run, then what is made from constant buffers.
   uint64_t arena_bytes() const { return arena_bytes_ + kept_bytes_; }
-  // Of that, what is made of constant buffers.
+  // The part of arena_bytes() for what is made from constant buffers.
   uint64_t kept_bytes() const { return kept_bytes_; }
-  // Of each product: the number of its step, and who multiplies ("oneDNN f32").
+  // For each product: the number of its step, and who multiplies ("oneDNN f32").
   std::vector<std::pair<uint32_t, std::string>> ProductMakers() const;
 
-  // What runs over the same constant buffers, bound to the same memory, hand on to the next one.
-  // Of one run at a time.
+  // What runs over the same constant buffers, bound to the same memory, leave for the next run.
+  // Used by one run at a time.
   struct Kept {
-    absl::Span<std::byte> memory;  // kept_bytes(), aligned to 64
-    std::vector<bool> ready;       // by part of a step that keeps something; empty at first
+    absl::Span<std::byte> memory;  // kept_bytes() long, aligned to 64
+    std::vector<bool> ready;  // by part of a step that keeps something; empty before the first run
   };
 
-  // A run may be put aside, and gone on with by the same call with the same memory.
+  // Lets a run be put aside. The same call with the same memory then goes on with it.
   struct Aside {
-    // Asked by the run's own thread between launches that can be gone on from: parts of steps, and
-    // trips.
+    // Asked by the run's own thread between launches after which the run can go on later: between
+    // parts of steps, and between trips. True: put the run aside.
     std::function<bool()> wanted;
-    bool put = false;  // it was, and the call was OK
-    // Where the run is: its step, and by depth of repeats the part of it and its trip.
+    bool put = false;  // the run was put aside, and the call returned OK
+    // Where the run is: its step, and for each depth of repeats the part of the step and the trip.
     struct Place {
       size_t part = 0;
       int64_t trip = 0;
@@ -85,56 +85,57 @@ class HostProgram {
     absl::InlinedVector<Place, 4> places;
   };
 
-  // Called with the number of a step of the plan (not of a repeat's body) that is over, in order.
+  // Called when a step of the plan (not one of a repeat's body) is over, in order, with its number.
   using StepOver = std::function<void(size_t step)>;
 
-  // `buffers` as the program names them, of their sizes, apart from each other; `arena` has
-  // arena_bytes(), with `kept` kept_bytes() less, and is aligned to 64. Without `workers` all is
-  // done by the caller; with them by him too.
+  // `buffers`: in the order of the program's buffers, of their sizes, and without overlaps.
+  // `arena`: arena_bytes() long, or with `kept` kept_bytes() less, and aligned to 64. The caller's
+  // thread does the work, with `workers` together with theirs.
   void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
            Workers* workers = nullptr, const StepOver& step_over = nullptr,
            Kept* kept = nullptr) const;
-  // The same as long as `may_go_on` says so, which is asked before each launch: a step of the plan,
-  // or a part of one that costs more than HostOptions::launch_flops. CANCELLED says how far the run
-  // has got; what it writes is then half done.
+  // Runs as long as `may_go_on` says so. It is asked before each launch: a step of the plan, or a
+  // part of a step that costs more than HostOptions::launch_flops. CANCELLED says how far the run
+  // has got; what it writes is half done then.
   absl::Status RunWhile(const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers = nullptr,
                         const StepOver& step_over = nullptr, Kept* kept = nullptr) const;
-  // The same of some steps of the plan, from `begin` to before `end`, such as those of a stage
-  // (compute/plan/transfers.h); those before them are over, in the same memory. A transfer is
-  // nothing to do here: `step_over` hears when its turn has come, and what was received before the
-  // first step is in the arena, which is never poisoned.
+  // Runs the steps of the plan from `begin` to before `end`, such as those of a stage
+  // (compute/plan/transfers.h). The steps before `begin` must be over, in the same memory. A
+  // transfer is no work here: `step_over` is called when its turn has come. What was received
+  // before the first step is in the arena, which therefore is never poisoned.
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
                         absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
                         Kept* kept = nullptr, Aside* aside = nullptr) const;
 
-  // How much of its step a run that was put aside has done, from 0 to 1.
+  // How much of its present step a run that was put aside has done, from 0 to 1.
   double DoneOfStep(const Aside& aside) const;
 
  private:
   friend class StepBuilder;
 
-  // A part of a step of the plan.
+  // A part of a step of the plan, as it is run.
   struct Work {
     enum class Kind : uint8_t { kGroup, kWhole, kCopy, kRepeat };
     Kind kind = Kind::kGroup;
     TileGroup group;
     WholeOp whole;
-    std::unique_ptr<Product> product;  // of kWhole, if it is one
-    uint32_t step = 0;                 // of it
-    std::optional<size_t> keeper;      // of `ready`, if it keeps anything
+    std::unique_ptr<Product> product;  // kWhole: set if the op is a product
+    uint32_t step = 0;                 // number of the step
+    std::optional<size_t> keeper;      // index in Kept::ready, if it keeps anything
     uint64_t kept_offset = 0;
     std::vector<Location> in;
     std::vector<Location> out;
-    uint64_t bytes = 0;  // of a copy
+    uint64_t bytes = 0;  // kCopy
     Location scratch;
-    // Of a repeat: the count of the trip is at out[0], if anybody needs it.
+    // kRepeat: the number of the trip goes to out[0], if anything needs it.
     int64_t trips = 0;
     std::vector<Work> body;
   };
 
+  // One call of a run.
   struct Running {
     const RunMemory& memory;
     Workers* workers;
@@ -146,7 +147,7 @@ class HostProgram {
     const size_t first = step == 0 ? 0 : ends_[step - 1];
     return absl::MakeConstSpan(works_).subspan(first, ends_[step] - first);
   }
-  // Goes on from where `run.aside` is at this depth of repeats.
+  // Runs `works`; goes on from where `run.aside` is at this depth of repeats.
   void RunAll(absl::Span<const Work> works, Running& run, size_t depth) const;
   void RunOne(const Work& work, Running& run) const;
   void Repeat(const Work& work, Running& run, size_t depth, bool inside) const;
@@ -156,9 +157,9 @@ class HostProgram {
   HostOptions options_;
   Plan plan_;
   std::vector<Work> works_;
-  std::vector<size_t> ends_;  // by step of the plan: of its part of works_
+  std::vector<size_t> ends_;  // by step of the plan: where its part of works_ ends
   std::vector<std::byte> constants_;
-  uint64_t arena_bytes_ = 0;  // without what is kept
+  uint64_t arena_bytes_ = 0;  // without kept_bytes_
   uint64_t kept_bytes_ = 0;
   size_t keepers_ = 0;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product of matrices by oneDNN: f32 by f32, bf16 by bf16 to f32 or bf16, and 8-bit integers to
-// i32, where this CPU has it, in one order of sums for so many parts. The rows of the left side are
-// divided among the parts, each done by one thread: its own threads are not used. Where it
-// `drops_small`, factors that are, or whose products are, below the least normal number are not for
-// it (docs/numerics.md). Immutable; any thread runs it.
+// A product of matrices by oneDNN: f32 by f32; bf16 by bf16 to f32 or bf16; and 8-bit integers to
+// i32, if this CPU has instructions for them. For a given number of parts it has one order of sums.
+// The rows of the left side are divided among the parts; one thread does a part, and oneDNN's own
+// threads are not used. If it `drops_small`, it must not be given factors that are below the least
+// normal number, or whose products are (docs/numerics.md). Immutable; any thread runs it.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@
 
 namespace ferry::compute {
 
-// [batches, rows, depth] of both sides, of which strides or those of rows are 1. Nothing is 0.
+// Both sides as [batches, rows, depth]. In each the stride of the depth or of the rows is 1. No
+// dimension is 0.
 struct LibraryFactors {
   DType left_type = DType::kF32;
   DType right_type = DType::kF32;
@@ -31,28 +32,29 @@ class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
 
-  // Nothing if the library has none for the types on this CPU (of integers: none that is exact), or
-  // where it may not make code. `packed`: the right side is in the library's own order. Each of
-  // `parts` is done in so many launches, rows after rows.
+  // Null if the library has no product for these types on this CPU (for integers: none that is
+  // exact), or if it may not make code. `packed`: the right side is in the library's own order.
+  // Each of `parts` is done in `launches` launches, by rows.
   static std::unique_ptr<LibraryProduct> Make(const LibraryFactors& factors, DType result,
                                               bool packed, size_t parts, uint64_t launches = 1);
 
-  // May numbers below the least normal one be taken for 0? bf16's are, by the CPU's instructions;
-  // whether f32's are is tried once a process.
+  // Whether numbers below the least normal one may be taken for 0. The CPU's instructions do so
+  // with bf16; whether they do with f32 is tried once a process.
   virtual bool drops_small() const = 0;
-  virtual uint64_t scratch_bytes() const = 0;  // of all parts
-  // Of the right side, if it is packed; 0: it would be as it is, and is not.
+  virtual uint64_t scratch_bytes() const = 0;  // for all parts together
+  // Bytes of the packed right side; 0: the library's order is that of memory, so packing does
+  // nothing.
   virtual uint64_t packed_bytes() const = 0;
   virtual void Pack(const std::byte* right, std::byte* packed) const = 0;
-  // `right` as Pack leaves it, if it is packed. `over`, of any thread: rows `first` to `end` of
-  // each batch are there. Left half done if the run stops.
+  // `right` is as Pack() leaves it if it is packed. `over` is called by any thread when rows
+  // `first` to `end` of each batch are done. If the run stops the product is left half done.
   virtual void Run(const std::byte* left, const std::byte* right, std::byte* out,
                    std::byte* scratch, Workers* workers, RunControl& control,
                    absl::FunctionRef<void(uint64_t first, uint64_t end)> over) const = 0;
 };
 
-// Whether the library can make code in this process, as a hardened one cannot (systemd's
-// MemoryDenyWriteExecute), in words; empty if it can. All products are our own then.
+// Why the library cannot make code in this process; empty if it can. A hardened process cannot
+// (systemd's MemoryDenyWriteExecute); all products are our own then.
 const std::string& LibraryProblem();
 
 }  // namespace ferry::compute

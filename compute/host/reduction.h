@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A reduction that is given its elements in order, some at a time, and combines them in the order
-// that docs/numerics.md says. Single-threaded. Its memory is given to it.
+// that docs/numerics.md says. Single-threaded. Works in memory that it is given.
 #pragma once
 
 #include <array>
@@ -16,23 +16,23 @@ Op CombinerOf(Reduction reduction);
 
 class OrderedReduction {
  public:
-  // Elements of the largest program come to no more chunks of chunks.
+  // Levels of chunks of chunks: the largest program needs no more.
   static constexpr size_t kLevels = 6;
   static constexpr size_t kLanes = 128;
   static constexpr uint64_t kChunk = 4096;
   static constexpr size_t kMemory = kLevels * kLanes * 8;
 
-  // Of elements of `type`, in `memory`, which has kMemory bytes.
+  // Reduces elements of `type`; `memory` has kMemory bytes.
   OrderedReduction(Reduction reduction, DType type, std::byte* memory);
 
   void Add(const std::byte* elements, uint64_t count) { AddAt(0, elements, count); }
-  // Puts what all come to at `out`, and begins anew.
+  // Writes the result to `out`, and begins anew.
   void Finish(std::byte* out);
 
  private:
   std::byte* LanesOf(size_t level) { return memory_ + level * kLanes * 8; }
   void AddAt(size_t level, const std::byte* elements, uint64_t count);
-  // What the chunk of a level comes to is in its lane 0 afterwards.
+  // Afterwards lane 0 of the level has the result of the level's chunk.
   void Close(size_t level);
 
   Reduction reduction_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may end a run before it is over. It is asked between launches: works of a plan, trips, and
-// parts of works whose cost is bounded. Any thread of the run; whoever runs owns it.
-// Invariant: once it has said so, a run stops, and its asker is not asked again.
+// Asks whether a run may go on, between launches: works of a plan, trips, and parts of works with
+// bounded cost. For any thread of the run; owned by whoever runs. Invariant: once the answer was
+// no, the run stops, and nobody is asked again.
 #pragma once
 
 #include <atomic>
@@ -11,17 +11,17 @@
 
 namespace ferry::compute {
 
-// What a launch may cost, in flops of a library's product; and by how many times less of all else,
-// which is slower. Either is a tenth of a second or so of one core.
+// Most flops of one launch of a library's product. Other launches are slower: they have at most
+// 1/kLaunchShare of it. Either takes a tenth of a second or so of one core.
 inline constexpr uint64_t kLaunchFlops = uint64_t{1} << 34;
 inline constexpr uint64_t kLaunchShare = 128;
 
 class RunControl {
  public:
-  // Called by any thread of the run, several at once.
+  // Called by any thread of the run, by several at once.
   using MayGoOn = std::function<bool()>;
 
-  RunControl() = default;  // never stops
+  RunControl() = default;  // the run never stops
   explicit RunControl(MayGoOn may_go_on) : may_go_on_(std::move(may_go_on)) {}
 
   bool Stops() {

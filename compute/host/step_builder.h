@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes of each step of a plan what HostProgram runs: a group, or an op on whole tensors between
-// groups that make its operands and use its result. Single-threaded; used once.
+// Turns each step of a plan into what HostProgram runs: a group, or an op on whole tensors with
+// groups before and after it that make its operands and use its result. Single-threaded; used once.
 #pragma once
 
 #include <cstdint>
@@ -35,28 +35,30 @@ class StepBuilder {
   Location PlaceResult(const Step& step, const Node& node, std::vector<const Node*>& sinks);
   // Of a work that has its op and places. `constant`: by operand.
   void MakeProduct(const Program& program, const std::vector<bool>& constant, Work& work);
-  // The work that was added, if there is something to do.
+  // Adds a group. Returns its work; null if there is nothing to do.
   Work* AddGroup(const Program& program, absl::Span<const Location> places,
                  std::vector<Work>& works);
   uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
   std::vector<Location> PlacesOf(const Step& step) const;  // by binding
-  // Whether `node` reads a constant buffer, or what is made of one.
+  // Whether `node` reads a constant buffer, or a value that is made from constant buffers alone.
   bool IsConstantInput(const Step& step, const Node& node) const;
-  // Whether `part` of the step reads constant buffers, and no others.
+  // Whether `part` of the step reads constant buffers, and no other ones.
   bool IsOfConstants(const Step& step, const Program& part) const;
-  // Memory for what is made of constant buffers alone, and which of Kept::ready says that it is.
+  // Memory in Kept for `bytes` that are made from constant buffers alone; gives the work its place
+  // in Kept::ready.
   uint64_t Keep(Work& work, uint64_t bytes);
-  // Memory until the end of the step: of what the plan has for it while there is, else of ours.
+  // Memory that lasts until the end of the step: from the plan's memory for the step while that
+  // suffices, else from memory of our own behind it.
   Location Temporary(uint64_t bytes);
-  // The same for what is used at once.
+  // The same, for memory that is used at once.
   Location Scratch(uint64_t bytes);
 
   HostProgram& made_;
   std::vector<bool> constant_slots_;
-  std::map<uint32_t, uint64_t> kept_slots_;  // of those that are made, where
-  uint64_t base_ = 0;                        // of the arena that is no slot's
-  // Of the step at hand.
+  std::map<uint32_t, uint64_t> kept_slots_;  // by slot that is kept: where in Kept
+  uint64_t base_ = 0;                        // where the arena's memory begins that is in no slot
+  // Of the present step.
   uint64_t planned_ = 0;
   uint64_t planned_end_ = 0;
   uint64_t taken_ = 0;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel of a plan, run a tile at a time: what one op makes for the next stays in a register of a
-// tile's size, in the first cache. Plain data, made by GroupBuilder; any thread runs it, in memory
-// of its own.
-// A kernel goes through `rows` rows of `row` elements. A tile is some whole rows, or a part of one;
-// values of a tile are of all its elements, one of each row, one of each block of a row (scales),
-// or the same for all.
-// Invariant: memory that is written is read by nobody but loads and links of the same tile, which
-// come first, and by what was there before the first tile.
+// A kernel of a plan that runs a tile at a time: the result of one op stays in a register of a
+// tile's size, in the first-level cache, for the next op. Plain data, made by GroupBuilder; any
+// thread runs it, in memory of its own. A kernel goes through `rows` rows of `row` elements. A tile
+// is some whole rows, or a part of one row. A value has, for a tile, all its elements, one for each
+// row, one for each block of a row (scales), or one in all. Invariant: memory that is written is
+// read only by loads and links of the same tile, which come first, and by what runs before the
+// first tile.
 #pragma once
 
 #include <cstddef>
@@ -35,13 +34,13 @@ struct Location {
   uint64_t offset = 0;
 };
 
-// What a run was given.
+// The memory that a run is given.
 struct RunMemory {
   absl::Span<const absl::Span<std::byte>> buffers;
   std::byte* arena = nullptr;
   const std::byte* constants = nullptr;
   std::byte* kept = nullptr;
-  RunControl* control = nullptr;  // none: the run goes to its end
+  RunControl* control = nullptr;  // null: the run goes to its end
 
   const std::byte* Read(const Location& at) const;
   std::byte* Write(const Location& at) const;
@@ -49,7 +48,7 @@ struct RunMemory {
 
 enum class TileLevel : uint8_t { kOnce, kFull, kRow, kBlock };
 
-// A step of a chain; without operand kNoMemory.
+// One step of a chain. `operand` is kNoMemory if the step has none.
 struct ChainLink {
   ChainCode code = ChainCode::kLoad;
   ChainForm form = ChainForm::kF32;
@@ -58,30 +57,30 @@ struct ChainLink {
 
 struct TileOp {
   enum class Kind : uint8_t {
-    kLoad,        // views of `where`
-    kFill,        // `code` to all
-    kLink,        // out is a dense tensor's own memory at `where`
-    kPlaces,      // the places that views say: of iota
-    kRandom,      // of in[0], the key, and in[1], the counter
-    kKernel,      // of up to three
-    kConvert,     // in[0]
-    kChain,       // several of those
-    kSpread,      // of in[0], one of each row, the rows
-    kReduce,      // of rows of in[0] one each
-    kArgmax,      // the same
-    kQuantize,    // in[0], divided by in[1] if there is one: elements and scales
-    kDequantize,  // in[0] with scales at `where`, times in[1] if there is one
+    kLoad,        // the elements of `where` that `views` names
+    kFill,        // `code` in all elements
+    kLink,        // out is the memory itself of a dense tensor at `where`
+    kPlaces,      // the positions that `views` names: of iota
+    kRandom,      // random bits by in[0], the key, and in[1], the counter
+    kKernel,      // `kernel` on up to three operands
+    kConvert,     // in[0] to `type`
+    kChain,       // several of kKernel and kConvert
+    kSpread,      // in[0] has one element for each row: to all elements of the row
+    kReduce,      // reduces each row of in[0] to one element
+    kArgmax,      // the same, to an index
+    kQuantize,    // in[0], divided by in[1] if there is one: to elements and scales
+    kDequantize,  // in[0] with the scales at `where`, times in[1] if there is one
     kStore,       // in[0] to the view of `where`
-    kAccumulate,  // added to what is there
+    kAccumulate,  // as kStore, added to what is there
   };
   Kind kind = Kind::kKernel;
-  TileLevel level = TileLevel::kFull;  // of what it does
-  bool at_row_end = false;             // rows that are no tile: after the last of one
-  DType from = DType::kF32;            // of in[0]
-  DType type = DType::kF32;            // of what is made; of a reduction, in which it is made
+  TileLevel level = TileLevel::kFull;  // of what the op makes or does
+  bool at_row_end = false;   // if a tile is a part of a row: done after the last tile of each row
+  DType from = DType::kF32;  // type of in[0]
+  DType type = DType::kF32;  // type of the result; of a reduction, the type that it is done in
   std::vector<uint32_t> in;
   std::vector<uint32_t> out;
-  Op op = Op::kAdd;  // of a kernel
+  Op op = Op::kAdd;  // kKernel
   TileKernel kernel = nullptr;
   std::vector<ChainLink> chain;
   ConvertMode mode;
@@ -90,7 +89,7 @@ struct TileOp {
   uint64_t code = 0;
   Reduction reduction = Reduction::kSum;
   BlockFormat format;
-  uint64_t scale_bytes = 0;  // in a tile, of each row, at most
+  uint64_t scale_bytes = 0;  // most bytes of scales of one row in a tile
 };
 
 struct TileGroup {
@@ -98,33 +97,32 @@ struct TileGroup {
 
   uint64_t rows = 1;
   uint64_t row = 0;
-  bool has_rows = false;       // does anything look at them?
-  bool keeps_rows = false;     // does a reduction or anything done once a row?
+  bool has_rows = false;       // some op depends on where rows begin and end
+  bool keeps_rows = false;     // some op reduces rows, or is done once a row
   uint64_t tile_rows = 1;      // whole rows in a tile
-  uint64_t tile_elements = 0;  // at most; fewer than a row: a part of it
-  size_t element_bytes = 1;    // of a register, at most
-  bool shares_bytes = false;   // elements of different tiles may be in one byte: two tiles are done
-                               // by the same thread
-  bool alone = false;          // all of them are
+  uint64_t tile_elements = 0;  // at most; if fewer than `row`, a tile is a part of a row
+  size_t element_bytes = 1;    // most bytes of an element in a register
+  bool shares_bytes = false;   // two tiles may have elements in one byte: one thread must do both
+  bool alone = false;          // one thread must do all tiles
 
   uint64_t launch_elements =
-      std::numeric_limits<uint64_t>::max();  // that a thread does before it asks
+      std::numeric_limits<uint64_t>::max();  // done by a thread before it asks
 
-  std::vector<TileOp> once;  // before the first tile, as if of one
+  std::vector<TileOp> once;  // done before the first tile, as if of one tile
   std::vector<TileOp> ops;
-  std::vector<uint32_t> memory;  // by register: which of those in scratch; kNoMemory: a link
+  std::vector<uint32_t> memory;  // by register: index of its memory in scratch; kNoMemory: a link
   uint32_t memories = 0;
 
   bool IsEmpty() const { return rows == 0 || (row == 0 && !keeps_rows); }
-  // Of one part.
+  // Scratch of one part.
   uint64_t ScratchBytes() const;
-  // In up to `parts` parts, with scratch for each. The same bits however many. Left half done if
-  // the run stops.
+  // Runs in up to `parts` parts, with ScratchBytes() for each; the bits do not depend on how many.
+  // Half done if the run stops.
   void Run(const RunMemory& run, std::byte* scratch, size_t parts, Workers* workers) const;
 
  private:
   uint64_t RegisterBytes() const;
-  // What parts may be made of: some whole rows, a row, or a tile of one.
+  // How many units parts can be made of. A unit is some whole rows, one row, or a tile of one row.
   uint64_t Units() const;
   void RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin, uint64_t end) const;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that are run by themselves, from whole tensors to whole tensors in memory. Pure functions of
-// memory that is given to them; any thread.
+// Ops that run by themselves, from whole tensors in memory to whole tensors in memory. Pure
+// functions on memory that they are given; any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,17 @@
 
 namespace ferry::compute {
 
+// An op with the types of its operands and results.
 struct WholeOp {
   Node node;
   std::vector<TensorType> in_types;
   std::vector<TensorType> out_types;
 };
 
+// Whether the op is run in this way, or by product.h.
 bool IsWholeOp(Op op);
-// Those of a product are product.h's. Running sums ask `control` now and then, and are left half
-// done if the run stops; what only moves elements is one launch.
+// Runs an op that is no product; those are product.h's. Running sums ask `control` now and then,
+// and are left half done if the run stops; an op that only moves elements is one launch.
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
                 const std::vector<std::byte*>& out, RunControl& control);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that programs of one owner are run with: the one budget of all runs, however many
-// there are at a time. Nobody waits for a thread: whoever asks for work does it himself as far as
-// no other thread is idle. Any thread.
+// The threads that run the programs of one owner: one budget for all runs, however many there are
+// at a time. Nobody waits for a thread: a caller does its work itself as far as no other thread is
+// idle. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -18,15 +18,15 @@ namespace ferry::compute {
 
 class Workers {
  public:
-  // Each caller of Run is one of the `threads`, of which there is at least one.
+  // `threads` is at least 1, and includes the callers of Run().
   explicit Workers(size_t threads);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
   size_t threads() const { return threads_.size() + 1; }
-  // Calls `part` with 0, 1, ... `parts` - 1, in any order and at the same time; returns when all
-  // are over.
+  // Calls `part` with 0, 1, ... `parts` - 1, in any order, several at once; returns when all calls
+  // have returned.
   void Run(size_t parts, absl::FunctionRef<void(size_t)> part) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -43,7 +43,7 @@ class Workers {
 
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::list<Job*> jobs_ ABSL_GUARDED_BY(mutex_);  // with parts that are not begun
+  std::list<Job*> jobs_ ABSL_GUARDED_BY(mutex_);  // jobs with parts that are not begun
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes element types, the same bits on every CPU: docs/numerics.md has the tables. Each value is
-// rounded once, from what it is to the type asked for, never through a narrower one; to the
-// nearest, ties to even, by integer arithmetic. Any thread whose floating-point environment is the
-// default one (nearest, subnormals kept). No state.
+// Converts between element types, with the same bits on every CPU: docs/numerics.md has the tables.
+// A value is rounded once, from its type to the wanted type and never through a narrower one, to
+// nearest with ties to even, by integer arithmetic. For any thread whose floating-point environment
+// is the default one (round to nearest, subnormals kept). No state.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,14 @@ enum class Overflow : uint8_t {
   kSaturate,  // the largest finite value with its sign, for infinities too
 };
 // f4e2m1fn has neither infinity nor NaN: it saturates in both modes, and NaN becomes +6. To f64,
-// and from a narrower type to f32, everything is exact, infinities too, and no mode matters.
+// and from a narrower type to f32, every value is exact, infinities too, and the mode does not
+// matter.
 
-// How a value between two powers of two becomes one of them: f8e8m0fnu only.
+// How a value between two powers of two becomes one of the two: f8e8m0fnu only.
 enum class ScaleRounding : uint8_t {
   kCeil,
   kFloor,
-  kNearestHalfUp,  // 1.5 becomes 2; but all between 2^-127 and 2^-126 becomes 2^-126
+  kNearestHalfUp,  // 1.5 becomes 2; but every value between 2^-127 and 2^-126 becomes 2^-126
 };
 
 struct ConvertMode {
@@ -32,12 +33,13 @@ struct ConvertMode {
   ScaleRounding scale_rounding = ScaleRounding::kCeil;
 };
 
-// `count` elements of `from` at `in` as `to` at `out`: BytesOf(type, count) bytes each, which do
-// not overlap and need no alignment. A last half byte that has no element is 0.
+// Converts `count` elements of type `from` at `in` to type `to` at `out`. They have BytesOf(type,
+// count) bytes, do not overlap, and need no alignment. A half byte at the end without an element
+// becomes 0.
 void Convert(DType from, const std::byte* in, DType to, std::byte* out, uint64_t count,
              ConvertMode mode = {});
 
-// One value. `type` is f32 or a narrower floating type; a code is the element's bits.
+// One value. `type` is f32 or a narrower floating type; `code` is the element's bits.
 float DecodeFloat(DType type, uint32_t code);
 uint32_t EncodeFloat(DType type, double value, ConvertMode mode = {});
 

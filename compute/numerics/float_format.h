@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating types up to 32 bits as bits, and the two operations on one of them that all
-// conversions are made of. Inline, for the loops of convert.cc. No state.
+// The floating types of up to 32 bits, as bits, and the two operations on one value from which all
+// conversions are made. Inline, for the loops of convert.cc. No state.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace ferry::compute {
 
-// Sign, exponent, mantissa, from the high bit down; codes without the sign.
+// Sign, exponent, mantissa, from the high bit down. The codes below are without the sign.
 struct FloatFormat {
   int bits = 0;
   int mantissa = 0;
   int bias = 0;
   uint32_t max = 0;       // the largest finite value
-  uint32_t overflow = 0;  // what is beyond it under kNanOrInf
-  uint32_t nan = 0;       // the one that NaN becomes: positive, all bits set
+  uint32_t overflow = 0;  // code for values beyond `max` under kNanOrInf
+  uint32_t nan = 0;       // code that every NaN becomes: positive, all bits set
 };
 
 inline constexpr FloatFormat kF32Format{32, 23, 127, 0x7F7FFFFF, 0x7F800000, 0x7FFFFFFF};
@@ -30,7 +30,7 @@ inline constexpr FloatFormat kE4M3Format{8, 3, 7, 0x7E, 0x7F, 0x7F};
 inline constexpr FloatFormat kE5M2Format{8, 2, 15, 0x7B, 0x7C, 0x7F};
 inline constexpr FloatFormat kE2M1Format{4, 1, 1, 0x7, 0x7, 0x7};
 
-// f32 or f64 taken apart.
+// An f32 or f64 taken apart.
 template <typename Float>
 struct FloatBits {
   using Bits = std::conditional_t<sizeof(Float) == 4, uint32_t, uint64_t>;
@@ -47,7 +47,7 @@ struct FloatBits {
   bool negative;
 };
 
-// `value` as `Format`, which has fewer bits of mantissa than Float.
+// Encodes `value` as `Format`, which has fewer mantissa bits than Float.
 template <FloatFormat Format, typename Float>
 uint32_t EncodeAs(Float value, Overflow overflow) {
   using In = FloatBits<Float>;
@@ -74,8 +74,8 @@ uint32_t EncodeAs(Float value, Overflow overflow) {
   return limited | static_cast<uint32_t>(in.negative) << (Format.bits - 1);
 }
 
-// The same of f32 under kSaturate, as Format of up to 8 bits: without branches, for loops that
-// compilers make vectors of.
+// The same for f32 under kSaturate and a Format of up to 8 bits. Without branches, for loops that
+// compilers vectorise.
 template <FloatFormat Format>
 [[gnu::always_inline]] inline uint32_t EncodeSaturated(float value) {
   constexpr int kShift = kF32Format.mantissa - Format.mantissa;
@@ -97,7 +97,7 @@ template <FloatFormat Format>
   return magnitude > kF32Format.overflow ? Format.nan : limited | sign;
 }
 
-// f8e8m0fnu: code k is 2^(k - 127), 255 is NaN.
+// Encodes as f8e8m0fnu: code k is 2^(k - 127), 255 is NaN.
 template <typename Float>
 uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
   using In = FloatBits<Float>;
@@ -123,7 +123,7 @@ uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
   return code <= kMax ? static_cast<uint32_t>(code) : beyond;
 }
 
-// The value of a code, exact. Without branches, as EncodeSaturated.
+// Decodes a code exactly. Without branches, as EncodeSaturated().
 template <FloatFormat Format>
 [[gnu::always_inline]] constexpr inline float DecodeAs(uint32_t code) {
   constexpr int kShift = kF32Format.mantissa - Format.mantissa;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random bits that depend on nothing but key, counter and place: Philox4x32-10 of Salmon et al.,
+// Random bits that depend on key, counter and position alone: Philox4x32-10 of Salmon et al.,
 // "Parallel random numbers: as easy as 1, 2, 3" (SC11). Pure functions, any thread.
 #pragma once
 
@@ -19,9 +19,9 @@ struct PhiloxBlock {
 // The block of random bits at `counter`.
 PhiloxBlock Philox4x32(PhiloxKey key, PhiloxBlock counter);
 
-// `bytes` bytes, from byte `first`, of the endless stream that is the blocks at counter, counter +
-// 1, and so on (modulo 2^128) one after another, words little-endian. Element i of a tensor of
-// random integers of w bytes is the bytes from i * w, whoever computes it with whatever tiles.
+// The bytes [first, first + bytes) of an endless stream: the blocks at counter, counter + 1 and so
+// on (modulo 2^128), one after the other, words little-endian. Element i of a tensor of random
+// integers of w bytes is the w bytes from i * w on, whoever computes it with whatever tiles.
 void RandomBytes(PhiloxKey key, PhiloxBlock counter, uint64_t first, std::byte* out,
                  uint64_t bytes);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How passes make a program out of another: op by op, in its order, with everything renumbered.
-// Single-threaded; dies before the program that is copied.
-// Invariant: `values` and `ops` say for all that was passed so far what it has become.
+// Copies a program op by op, in its order, with everything renumbered; passes change it on the way.
+// Single-threaded; must not outlive the program that is copied. Invariant: for all that was passed
+// so far, `values` and `ops` say what it has become.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace ferry::compute {
 
-// Which results of an op stay, and so which operands of a barrier, or what a repeat carries. Empty:
-// all.
+// Which results of an op stay, by result. For a barrier these say which operands stay; for a
+// repeat, which carried values. Empty: all stay.
 using Kept = std::vector<bool>;
 
 class Copier {
@@ -23,27 +23,28 @@ class Copier {
 
   explicit Copier(const Program& from);
 
-  // Calls `with` for the ops in order. It calls Put for the op, or sets what its results have
-  // become. The body of a repeat that was not put is passed over. Calls `closed` for each repeat
-  // whose body has ended: what is appended there comes right after it.
+  // Calls `with` for each op in order. `with` calls Put() for the op, or sets in `values` what its
+  // results have become. If a repeat was not put, its body is skipped. Calls `closed` for each
+  // repeat when its body has ended: what is appended there comes directly after the repeat.
   Program Run(
       absl::FunctionRef<void(OpIndex)> with,
       absl::FunctionRef<void(OpIndex)> closed = [](OpIndex) {});
 
-  // The op with its operands, and what it is after, as they are called now.
+  // The op with its operands and its `after` by their new numbers.
   Node Renumbered(OpIndex index, const Kept& kept = {}) const;
-  // Appends `node` in the place of op `index`, whose results it has, or those that are kept.
+  // Appends `node` in place of op `index`: its results stand for that op's results, or for those
+  // that are kept.
   OpIndex Put(OpIndex index, Node node, const Kept& kept = {});
 
-  // What there is so far.
+  // The new program so far.
   Program& to() { return to_; }
 
-  std::vector<ValueId> values;  // by value of the program that is copied; kGone: it has none
-  std::vector<OpIndex> ops;     // by op of it; kGone: it was not put
+  std::vector<ValueId> values;  // by value of the copied program: the new value; kGone: none
+  std::vector<OpIndex> ops;     // by op of the copied program: the new op; kGone: it was not put
 
  private:
   struct Open {
-    OpIndex repeat = 0;  // of the program that is copied
+    OpIndex repeat = 0;  // op of the copied program
     size_t end = 0;
     Kept kept;
   };
@@ -55,8 +56,8 @@ class Copier {
   std::vector<Open> open_;
 };
 
-// By op: is it to stay though it could be said in another way? So it is if it takes part in an
-// order by name, or if nobody uses its results: RemoveDeadCode knows what orders go with it.
+// By op: whether it must stay even if it could be expressed otherwise. So it must if it takes part
+// in an explicit order, or if nothing uses its results: RemoveDeadCode decides about those orders.
 std::vector<bool> FixedOps(const Program& program);
 
 }  // namespace ferry::compute

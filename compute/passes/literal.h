@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants while they are computed with, and what ops make of them. Pure functions; any thread.
+// Constants as values to compute with, and the results of ops on constants. Pure functions; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace ferry::compute {
 
-// A tensor by the bits of its elements: one that all are, or each.
+// A tensor by the bits of its elements: one code if all are equal, else one for each element.
 struct Literal {
   TensorType type;
   std::vector<uint64_t> codes;
@@ -20,25 +21,27 @@ struct Literal {
   uint64_t at(size_t index) const { return codes[same() ? 0 : index]; }
 };
 
-// Of a constant of `type`.
+// The value of a constant of `type`.
 Literal LiteralOf(const TensorType& type, const Attributes& constant);
-// A constant that is `literal`, which is small (see below) or has one element for all.
+// A constant node for `literal`, which must be small (IsSmall) or have all elements equal.
 Node ConstantOf(const Literal& literal);
 
-// The result of `node`, which has `type`, of these operands: what ConstantOf takes. Nothing if it
-// is not folded, or too large to be.
+// The result, of type `type`, of `node` on these operands; fit for ConstantOf(). Nothing if the op
+// is not folded, or if the result is too large.
 std::optional<Literal> Evaluate(const Node& node, const TensorType& type,
                                 absl::Span<const Literal* const> operands);
 
-// Is each element of the result, of `type`, made of those at its place? `first`: of operand 0.
+// Whether each element of the result depends only on the operands' elements at its position. `type`
+// is the result's, `first` that of operand 0.
 bool IsElementwise(const Node& node, const TensorType& type, const TensorType& first);
-// May a constant have all elements of `type` one by one?
+// Whether a constant of `type` may list its elements one by one.
 bool IsSmall(const TensorType& type);
-// One element, for ops that make each of those at its place in operands of `types`.
+// One element of the result of an elementwise op, from the codes of its operands, which have
+// `types`.
 std::optional<uint64_t> EvaluateElement(const Node& node, DType result,
                                         absl::Span<const DType> types,
                                         absl::Span<const uint64_t> codes);
-// For ops that only move elements, of operands that are not all the same.
+// The result of an op that only moves elements, for operands whose elements are not all equal.
 std::optional<Literal> Move(const Node& node, const TensorType& type,
                             absl::Span<const Literal* const> operands);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in one arena the values of a run are, known before anything is allocated: those that are
-// there at the same time never share a byte. Each memory space is planned by itself. The same for
-// the same allocations, everywhere. Pure function; any thread.
+// Places the values of a run in one arena, before anything is allocated: values that live at the
+// same time never share a byte. Each memory space is planned by itself. Equal allocations give
+// equal plans everywhere. Pure function; any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,25 @@ namespace ferry::compute {
 inline constexpr uint64_t kArenaAlignment = 256;
 inline constexpr size_t kMaxHolders = 5;
 
-// Steps are counted in the order in which they run.
+// A value that needs memory. Steps are counted in the order in which they run.
 struct Allocation {
   uint64_t bytes = 0;
-  uint32_t first = 0;                    // the step that makes it
-  uint32_t last = 0;                     // the last that has to do with it, not before `first`
+  uint32_t first = 0;                    // the step that makes the value
+  uint32_t last = 0;                     // the last step that uses it, at least `first`
   uint64_t alignment = kArenaAlignment;  // a power of two
-  // Another, of a step before, which the step that makes this one has to do with last, and may
-  // write over as it goes. This one has its place if both are of as many bytes and nobody else has.
+  // Index of an allocation that the producing step (`first`) reads for the last time and may
+  // overwrite in place; it was made by an earlier step. This allocation gets its place if both have
+  // the same size and no other allocation got it.
   std::optional<size_t> in_place_of;
 };
 
 struct MemoryPlan {
-  std::vector<uint64_t> offsets;  // by allocation; of one without bytes 0
-  uint64_t bytes = 0;             // of the arena; all ones if they are too many to count
+  std::vector<uint64_t> offsets;  // by allocation; 0 for one without bytes
+  uint64_t bytes = 0;             // size of the arena; all ones if it is too large to count
 
-  // For whoever is told that it does not fit: the first step at which most bytes are there, how
-  // many (the arena has more only where it has gaps), and the largest of them, kMaxHolders at most.
+  // For the error when the arena does not fit: the first step with the most live bytes, those bytes
+  // (the arena has more only because of gaps), and the largest allocations then, at most
+  // kMaxHolders.
   uint32_t peak_step = 0;
   uint64_t peak_bytes = 0;
   std::vector<size_t> holders;

@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a program before it is planned. Each pass is a pure function of one that Verify
-// accepts, and gives one that Verify accepts, that does the same, and on which the pass has nothing
-// left to do. All keep the order of the ops that remain, by values or by `after`. Ops that take
-// part in an order by name (have `after`, or are in somebody's), or that nobody uses, are neither
-// folded nor merged. docs/programs.md has what each does. Any thread.
+// What is done to a program before it is planned. Each pass is a pure function from a program that
+// Verify accepts to one that Verify accepts, that does the same, and on which the pass finds
+// nothing more to do. All passes keep the order of the remaining ops, as given by values and
+// `after`. They neither fold nor merge an op that takes part in an explicit order (it has `after`,
+// or is in another op's), or that nothing uses. docs/programs.md says what each pass does. Any
+// thread.
 #pragma once
 
 #include "compute/program/program.h"
 
 namespace ferry::compute {
 
-// Ops of which all operands are constants become constants, where StableHLO leaves nothing open and
-// every executor gives these bits: nothing through functions such as tanh, no sums, no NaN. Ops
-// that change nothing (a reshape to the same shape) go. A barrier's results are not constants.
+// Turns ops whose operands are all constants into constants, where StableHLO leaves nothing open
+// and every executor gives these bits: no functions such as tanh, no sums, no NaN. Removes ops that
+// change nothing (a reshape to the same shape). The results of a barrier are not constants.
 Program FoldConstants(const Program& program);
 
-// Of pure ops that are equal in all but the label only the first stays, for those of its body and
-// of bodies in it. Repeats, and what Effect says may not be merged, are not.
+// Of pure ops that are equal except for the label keeps the first, for its body and the bodies
+// within it. Does not merge repeats, nor ops that Effect says may not be merged.
 Program MergeEqualOps(const Program& program);
 
-// What neither has an effect nor is needed by what has goes: also results and operands of barriers
-// one by one, and what a repeat carries round for nobody. A barrier keeps nothing alive.
+// Removes what neither has an effect nor is needed for one: also single results and operands of
+// barriers, and values that a repeat carries for nothing. A barrier keeps nothing alive.
 Program RemoveDeadCode(const Program& program);
 
-// The most that a repeat carries instead of sums: about what a core's second cache holds, so that
-// each trip adds to it as fast as it would reduce.
+// The most bytes that a repeat carries in place of sums: about a core's second-level cache, so that
+// each trip adds to them as fast as it would reduce.
 inline constexpr uint64_t kMaxPartialBytes = uint64_t{1} << 20;
 
-// A repeat that adds what a `reduce` sums up to a value it carries round adds it up element by
-// element instead, and what follows it reduces once: of integers, which wrap, and of floating types
+// A repeat that adds the result of a `reduce` to a value that it carries instead adds element by
+// element, and one reduction follows it. Only for integers, which wrap, and for floating types
 // where sums may be reordered (Numerics::allow_reassociation).
 Program MoveReductionsOutOfLoops(const Program& program);
 
-// What `empty` makes, as a constant: 0, or, so that whoever reads it notices, all ones, which are
-// NaN in all floating types that have one and -1 in integers. For executors: no part of Simplify.
-// Ops keep their numbers.
+// Turns each `empty` into a constant: 0; or with `poison` all ones, so that a read of it is
+// noticed, since that is NaN in all floating types that have one, and -1 in integers. For
+// executors; not part of Simplify(). Ops keep their numbers.
 Program FillEmpty(Program program, bool poison);
 
-// All but FillEmpty, in the order above, and once more what merges and removes if the last did
-// something.
+// All passes but FillEmpty, in the order above; if the last one changed anything, those that merge
+// and remove run once more.
 Program Simplify(const Program& program);
 
 }  // namespace ferry::compute

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps out of groups: the program of each, what its buffers are, and which values need a slot.
-// Single-threaded.
+// Makes steps from groups: the program of each step, what its buffers are bound to, and which
+// values need a slot. Single-threaded.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,15 @@
 
 namespace ferry::compute {
 
-// Of a slot that only one step writes: slots which that step reads element by element as it writes.
+// By slot that only one step writes: the slots that this step reads element by element while it
+// writes.
 using InPlace = std::vector<std::vector<uint32_t>>;
 
 class Assembler {
  public:
   explicit Assembler(Graph& graph);
 
-  // All steps of the program, not numbered; makes the slots that they need.
+  // All steps of the program, not numbered yet. Makes the slots that they need.
   std::vector<Step> Run() { return Steps(0); }
   const InPlace& in_place() const { return in_place_; }
 
@@ -27,13 +28,13 @@ class Assembler {
   class Kernel;
 
   std::vector<Step> Steps(BlockId block);
-  // Nothing if it writes nothing.
+  // False if the group writes nothing: no step is made.
   bool Make(const Partition& partition, const Group& group, Step& step);
   uint32_t SlotOf(ValueId value);
 
   Graph& graph_;
   std::vector<std::unique_ptr<Partition>> partitions_;
-  std::vector<bool> wanted_;  // by value: somebody reads it from its slot
+  std::vector<bool> wanted_;  // by value: a step reads it from its slot
   InPlace in_place_;          // by slot
 };
 

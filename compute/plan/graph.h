@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as what its plan is made of: ops with the part each may play in a kernel, and besides
-// them the writes that a plan needs (what a repeat carries on, the parts of what is concatenated).
-// Single-threaded; dies before the program.
-// Invariant: items of a block are in an order in which they could run.
+// A program in the form from which its plan is made: ops, with the role that each may play in a
+// kernel, and the writes that a plan needs besides (values that a repeat carries on, the parts of a
+// concatenation). Single-threaded; must not outlive the program. Invariant: the items of a block
+// are in an order in which they could run.
 #pragma once
 
 #include <cstdint>
@@ -21,66 +21,70 @@ using BlockId = uint32_t;
 inline constexpr ItemId kNoItem = ~ItemId{0};
 
 inline constexpr size_t kMaxItems = 16384;
-inline constexpr uint32_t kMaxInlined = 16;  // ops done anew for one operand
+inline constexpr uint32_t kMaxInlined = 16;  // ops that are repeated for one operand, at most
 
 enum class Role : uint8_t {
-  kInlined,     // done where it is needed: constants, reads, views of memory, scalars
-  kPointwise,   // each element of those at its place
-  kReduction,   // of each row one
-  kSpread,      // of one of each row the row
-  kQuantize,    // of each row a row, and one of each block
-  kDequantize,  // the other way
-  kOpaque,      // alone but for writes of what it makes
+  kInlined,     // repeated wherever it is needed: constants, reads, views of memory, scalars
+  kPointwise,   // each element from the operands' elements at its position
+  kReduction,   // one element from each row
+  kSpread,      // a whole row from one element for each row
+  kQuantize,    // a row and its blocks' scales from each row
+  kDequantize,  // a row from a row and its blocks' scales
+  kOpaque,      // alone in its kernel, but for writes of its results
   kProduct,
   kSink,     // writes its operand into a buffer or a slot
   kAlone,    // a step of its own: copy, send, recv, repeat
   kNothing,  // no step: barrier, keep, what is written in parts
-};
+};           // no step: barrier, keep, a value that is written in parts
 
 struct Item {
-  Node node;  // with values of the graph; its `after` and its body are not used
-  Role role = Role::kInlined;
-  int64_t origin = -1;            // op of the program
-  BlockId block = 0;              // that it is in
-  std::optional<uint32_t> slot;   // of a sink: what it writes, if no buffer
-  std::optional<BlockId> body;    // of a repeat
-  std::optional<uint32_t> count;  // of a repeat: a slot
-  std::vector<ItemId> before;     // are over when it begins
-  std::vector<ItemId> beside;     // are over too, or do the same elements at the same time
-  uint32_t ops = 1;               // that it is in a kernel, at most
+  Node node;                      // with values of the graph; its `after` and its body are not used
+  Role role = Role::kInlined;     // with values of the graph; `after` and `body` are not used
+  int64_t origin = -1;            // the program's op; -1: none
+  BlockId block = 0;              // the block that it is in
+  std::optional<uint32_t> slot;   // sinks that write no buffer: the slot that they write
+  std::optional<BlockId> body;    // repeats
+  std::optional<uint32_t> count;  // repeats: the slot with the number of the trip
+  std::vector<ItemId> before;     // items that are over when it begins
+  // Items that are over too, or that do the same elements at the same time.
+  std::vector<ItemId> beside;
+  uint32_t ops = 1;  // upper bound on its ops in a kernel
 };
 
 struct Block {
-  ItemId repeat = kNoItem;  // whose body it is
+  ItemId repeat = kNoItem;  // the repeat whose body the block is; kNoItem: the program's block
   std::vector<ItemId> items;
 };
 
 struct Graph {
-  Program program;  // that is planned
+  Program program;  // the program that is planned
   std::vector<TensorType> types;
   std::vector<Item> items;
-  std::vector<Block> blocks;        // the first is the program's
-  std::vector<ItemId> definitions;  // by value; kNoItem: what a body is given
-  std::vector<ValueId> sources;     // by value: itself, or what a barrier handed through
-  std::vector<int64_t> homes;       // by value: the slot it is in; -1: in none (yet)
+  std::vector<Block> blocks;  // the first one is the program's
+  // By value: the item that makes it; kNoItem: a parameter of a body.
+  std::vector<ItemId> definitions;
+  std::vector<ValueId> sources;  // by value: itself, or the value that a barrier passed on
+  std::vector<int64_t> homes;    // by value: the slot that it is in; -1: none (yet)
   std::vector<Slot> slots;
-  std::vector<BlockId> slot_blocks;         // by slot, where it was made
-  std::vector<bool> shared_slots;           // by slot: written by more than the step that makes it
-  std::vector<std::vector<ValueId>> roots;  // by value: reads and parameters that it is of, inlined
-  std::vector<std::vector<ItemId>> users;   // by value: items that have it as operand
-  std::vector<bool> changing;               // by root: it is written over some time
+  std::vector<BlockId> slot_blocks;  // by slot: the block in which it was made
+  std::vector<bool> shared_slots;    // by slot: steps other than the one that makes it write it too
+  // By value: the reads and parameters that it is made of by inlined ops.
+  std::vector<std::vector<ValueId>> roots;
+  std::vector<std::vector<ItemId>> users;  // by value: the items that have it as an operand
+  std::vector<bool> changing;              // by root: whether it is overwritten at some time
 
   uint64_t Elements(ValueId value) const { return *ElementsOf(types[value]); }
-  // Does an item of a kernel of `block` make it?
+  // Whether an item of a kernel of `block` makes the value.
   bool IsMadeIn(ValueId value, BlockId block) const;
-  // Items of its block that it has to wait for.
+  // The items of its block that the item has to wait for.
   std::vector<ItemId> NeedsOf(ItemId item) const;
-  // By item: does a send or a receive need it?
+  // By item: whether a send or a receive needs it.
   std::vector<bool> AwaitedByTransfers() const;
-  // Or the op's name, of a read with its buffer.
+  // The node's label; else the op's name, for a read with its buffer.
   std::string LabelOf(const Node& node) const;
   uint32_t AddSlot(TensorType type, std::string label, BlockId block, bool shared);
-  // What `item`, or the repeat around it, is in `block`; kNoItem: it is not below it.
+  // The item of `block` that is `item` or the repeat around it; kNoItem: `item` is not below
+  // `block`.
   ItemId Lifted(ItemId item, BlockId block) const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel of a plan goes through, as its program says by its shapes, and what executors need
+// The loop of a plan's kernel, as the shapes in its program determine it, and what executors need
 // to know of its ops for that. Pure functions; any thread.
 #pragma once
 
@@ -13,27 +13,29 @@
 namespace ferry::compute {
 
 struct KernelLoop {
-  bool has_rows = false;  // does anything look at them?
+  bool has_rows = false;  // some op depends on where rows begin and end
   uint64_t rows = 1;
-  uint64_t row = 0;  // elements in each
+  uint64_t row = 0;  // elements of one row
   uint64_t elements = 0;
 };
-// Of reductions and blocks the operand, else whatever it makes.
+// The loop over the operand of a reduction or block op, if there is one; else over what the kernel
+// makes.
 KernelLoop LoopOf(const Program& kernel);
 
-// Does it only say where elements of its operand are?
+// Whether the op only says where elements of its operand are.
 bool IsMove(Op op);
-// Of a reduction of `type`: kept dimensions, then reduced ones.
+// The dimensions of a reduction's operand, of `type`: first those that are kept, then those that
+// are reduced.
 std::vector<size_t> ReductionOrder(const Node& node, const TensorType& type);
-// How `type` is in the buffer that `node` reads or writes, from the byte at its offset on.
+// How a tensor of `type` lies in the buffer that `node` reads or writes, from the node's offset on.
 View BufferView(const Node& node, const TensorType& type);
-// All dimensions but the last together.
+// The product of all dimensions but the last.
 uint64_t RowsOf(const TensorType& type);
-// The elements a scale of an op of blocks.
+// Elements for each scale of a block op.
 uint64_t BlockOf(const Node& node, const TensorType& data, const TensorType& scales);
-// What a reduction of nothing is, as an element of `type`.
+// The result of a reduction of no elements, as an element of `type`.
 uint64_t IdentityOf(Reduction reduction, DType type);
-// In what a reduction, or `cumulative_sum`, of `type` is done.
+// The type in which a reduction or `cumulative_sum` of `type` is computed.
 DType AccumulatorOf(const Node& node, DType type);
 
 }  // namespace ferry::compute

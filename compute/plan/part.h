@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a program as one of its own: with the same buffers, and more after them. For executors
-// that do a step of a plan in several. Single-threaded; dies before the program.
+// Makes a part of a program into a program of its own, with the same buffers and more behind them.
+// For executors that do a step of a plan in several parts. Single-threaded; must not outlive the
+// program.
 #pragma once
 
 #include <map>
@@ -26,16 +27,16 @@ class Part {
     program_.buffers.push_back(std::move(buffer));
     return static_cast<uint32_t>(program_.buffers.size() - 1);
   }
-  // `value` is in `buffer`, however it is made.
+  // `value` is read from `buffer`, instead of being computed.
   void Read(ValueId value, uint32_t buffer) {
     Node node;
     node.op = Op::kInput;
     node.buffers = {buffer};
     values_[value] = program_.Result(program_.Append(std::move(node), {whole_.types[value]}));
   }
-  // `made` of this program stands for `value`.
+  // `made`, a value of the new program, stands for `value`.
   void Set(ValueId value, ValueId made) { values_[value] = made; }
-  // `value` with all that it is made of.
+  // `value` in the new program; adds the ops that it is computed by.
   ValueId Take(ValueId value) {
     const auto at = values_.find(value);
     if (at != values_.end()) return at->second;

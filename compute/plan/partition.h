@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which items of a block are one step. Each begins as a group of its own; groups are joined where
-// that is sure to change nothing: no step in between that one of them waits for, each value that
-// passes between them made and needed at the same place of the same loop, nothing read from
-// memory that an element before has written. Single-threaded; dies before the graph.
+// Decides which items of a block are one step. Each item begins as a group of its own. Two groups
+// are joined only where this is certain to change nothing. No step between the two waits for one of
+// them. Each value that passes between them is made and needed at the same point of the same loop.
+// And nothing is read from memory that an earlier element has written. Single-threaded; must not
+// outlive the graph.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,39 @@ inline constexpr uint32_t kMaxKernelOps = 128;
 
 // Where in the loop of a kernel a value is made or needed.
 enum class Level : uint8_t {
-  kMemory,  // nowhere: before it
-  kFull,    // of all elements
-  kRow,     // once a row
-  kBlock,   // once a block of a row (scales)
+  kMemory,  // not in the loop: before it
+  kFull,    // for each element
+  kRow,     // once for each row
+  kBlock,   // once for each block of a row (scales)
 };
 
 struct Group {
-  std::vector<ItemId> items;     // in order
+  std::vector<ItemId> items;     // in an order in which they can run
   uint64_t elements = 0;         // of the loop
-  std::optional<uint64_t> rows;  // that they are in; nothing: none that matter
+  std::optional<uint64_t> rows;  // the rows that the elements are in; not set: rows do not matter
   ItemId product = kNoItem;
   bool opaque = false;
-  bool simple = true;  // elementwise ops and writes only
+  bool simple = true;  // has only elementwise ops and writes
   uint32_t ops = 0;
-  std::vector<uint32_t> after;  // places of groups that make steps, in the order of all
+  std::vector<uint32_t> after;  // indices in groups() of those that must be over before
 };
 
 class Partition {
  public:
   Partition(const Graph& graph, BlockId block);
 
-  // Groups that are steps, or may be, in the order in which they run.
+  // The groups that are steps, or may be, in the order in which they run.
   const std::vector<Group>& groups() const { return groups_; }
-  // Where in its group's loop an item of this block needs operand `index`.
+  // The point in its group's loop at which an item of this block needs operand `index`.
   Level OperandLevel(ItemId item, size_t index) const;
   Level ResultLevel(ValueId value) const;
   bool AreTogether(ItemId a, ItemId b) const;
-  // Is it done anew in each group of this block that needs it?
+  // Whether the item is repeated in each group of this block that needs it.
   bool IsDuplicated(ItemId item) const { return duplicated_[Place(item)]; }
 
  private:
   struct Touch {
-    const Item* item = nullptr;  // an input, or what writes
+    const Item* item = nullptr;  // an input, or an item that writes
     int64_t slot = -1;
     Level level = Level::kMemory;
   };
@@ -70,7 +71,8 @@ class Partition {
   bool HaveOneLoop(const Group& a, const Group& b);
   bool Fit(const Group& a, const Group& b) const;
   bool IsFedBy(const Group& sink, const Group& group) const;
-  // Does no element read what another has written? Strictly: `b` writes nothing that `a` reads.
+  // Whether no element reads what another element has written. `strictly`: `b` writes nothing that
+  // `a` reads.
   bool TouchApart(const Group& a, const Group& b, bool strictly) const;
   void Touches(const Group& group, const Group& other, std::vector<Touch>& reads,
                std::vector<Touch>& writes) const;
@@ -83,14 +85,15 @@ class Partition {
 
   const Graph& graph_;
   const Block& block_;
-  std::vector<size_t> places_;      // by item, from the block's first
-  std::vector<Group> all_;          // by place of its first item; joined ones are empty
+  std::vector<size_t> places_;  // by item, counted from the block's first
+  // By place of their first items; a group that was joined to another is empty.
+  std::vector<Group> all_;
   std::vector<uint32_t> group_of_;  // by place
-  std::vector<bool> in_rows_;       // by place: is an elementwise op done once a row?
+  std::vector<bool> in_rows_;       // by place: an elementwise op that is done once a row
   std::vector<bool> duplicated_;
-  std::vector<std::vector<uint32_t>> needs_;  // by place, as places
+  std::vector<std::vector<uint32_t>> needs_;  // by place: places of items
   std::vector<std::vector<uint32_t>> users_;
-  std::optional<Waits> waits_;  // from when those are known
+  std::optional<Waits> waits_;  // set once the two above are known
   std::vector<Group> groups_;
 };
 

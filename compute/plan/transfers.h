@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a plan is other daemons' business: its sends and receives, and where a run has to wait
-// for them. An executor runs the steps of a stage on end; whoever runs it begins transfers when
-// their step has come, and the next stage when what it awaits is over. Pure; any thread.
+// The part of a plan that concerns other daemons: its sends and receives, and where a run must wait
+// for them. An executor runs the steps of a stage without a pause. Its caller begins a transfer
+// when the transfer's step has come, and the next stage when the transfers that it awaits are over.
+// Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +20,25 @@ namespace ferry::compute {
 struct PlanTransfer {
   size_t step = 0;  // index of Plan::steps
   bool sends = false;
-  std::optional<uint64_t> device;  // the other end; nothing: the run says which device `peer` is
+  std::optional<uint64_t> device;  // the other end; not set: the run gives the device of `peer`
   std::string peer;
   std::string key;
   TensorType type;
-  Binding at;           // a slot, or of a send one of the program's buffers
-  uint64_t offset = 0;  // of its first byte there
+  Binding at;           // a slot; a send may also be from one of the program's buffers
+  uint64_t offset = 0;  // of the first byte there
 };
-// In the order of their steps.
+// The transfers in the order of their steps.
 std::vector<PlanTransfer> TransfersOf(const Plan& plan);
-// What a step sends or receives, which is step 0 of the result; nothing if it is no transfer.
+// The transfer that a step is, with `step` 0; nothing if it is none.
 std::optional<PlanTransfer> TransferOf(const Step& step);
 
-// Steps that follow each other, from the end of the stage before.
+// Consecutive steps, from the end of the stage before.
 struct Stage {
-  size_t end = 0;               // the first step that is not of it
-  std::vector<size_t> awaited;  // indices of TransfersOf: over before it begins
+  size_t end = 0;  // the first step after the stage
+  // Indices in TransfersOf(): transfers that are over before the stage begins.
+  std::vector<size_t> awaited;
 };
-// At least one; one if nothing waits for a transfer in between.
+// At least one stage; exactly one if no step waits for a transfer.
 std::vector<Stage> StagesOf(const Plan& plan);
 
 }  // namespace ferry::compute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors in memory as moves see them: which element is where. Pure functions; any thread.
+// Where the elements of a tensor are in memory, seen through moves. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace ferry::compute {
 
-// The element at (i, j, ...) is `offset` + i * strides[0] + j * strides[1] + ... elements after a
+// The element at (i, j, ...) is `offset` + i * strides[0] + j * strides[1] + ... elements from a
 // base.
 struct View {
   int64_t offset = 0;
@@ -19,19 +19,19 @@ struct View {
   std::vector<int64_t> strides;
 };
 
-// What moves of moves see: a place that the last one says counts the elements of the one before it,
-// and that of the first one is in memory. Never empty.
+// A chain of views. The first indexes memory; each later one yields element numbers of the view
+// before it. Never empty.
 using Views = std::vector<View>;
 
-// Dense and row-major.
+// A dense, row-major view.
 View LinearView(const std::vector<int64_t>& dims);
 uint64_t ElementsOf(const View& view);
 bool IsDense(const View& view);
-// As a view of the same memory of other dimensions; false: no strides say it.
+// Changes the view to other dimensions of the same memory; false if no strides can say that.
 bool Reshape(View& view, const std::vector<int64_t>& dims);
-// What `node`, a move or a reshape, makes of its operand `from`.
+// Applies `node`, a move or reshape of an operand of type `from`, to the operand's views.
 void Move(const Node& node, const TensorType& from, const TensorType& to, Views& views);
-// Dimensions of `type` in another order.
+// Reorders the dimensions of `type`.
 void Permute(absl::Span<const size_t> order, const TensorType& type, Views& views);
 
 }  // namespace ferry::compute

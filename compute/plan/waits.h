@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which transfers the groups of a block wait for, and for which they must not be made to wait: of
-// two daemons that run the same program each may send before it has received, and then neither may
-// hold its send until its receive is over because both are of one kernel. Single-threaded; part of
-// a Partition, whose items it knows by their places in the block.
+// Keeps track, for each group of a block, of the transfers that it waits for, and of the transfers
+// that it may be made to wait for. Two daemons that run the same program may each have a send that
+// needs no receive. If the send were in one kernel with something that needs the receive, each
+// would wait for the other. Single-threaded; part of a Partition, whose items it knows by their
+// places in the block.
 #pragma once
 
 #include <cstddef>
@@ -15,33 +16,36 @@ namespace ferry::compute {
 
 class Waits {
  public:
-  // Sends and receives, by the order of the block.
-  using Set = std::vector<uint64_t>;  // a bit each
+  // Transfers of the block, by their order in it.
+  using Set = std::vector<uint64_t>;  // one bit for each
   using Places = std::vector<std::vector<uint32_t>>;
 
-  // What each item needs, and who needs it. At first each is a group.
+  // `needs`: what each item needs; `users`: what needs each item. At first each item is a group.
   Waits(const Graph& graph, const Block& block, const Places& needs, const Places& users);
 
-  // May `a` and `b` be one step? Whatever is over before one of them would be before both.
+  // Whether `a` and `b` may be one step. All that is over before one of them would be over before
+  // both.
   bool MayJoin(uint32_t a, uint32_t b) const;
   void Join(uint32_t into, uint32_t from);
-  // The number of the last transfer that a group waits for, from 1; 0: it waits for none.
+  // The number of the last transfer, from 1, that the group waits for; 0: it waits for none.
   size_t Last(uint32_t group) const;
-  // Does a transfer wait for the group?
+  // Whether a transfer waits for the group.
   bool IsAwaited(uint32_t group) const;
 
  private:
-  // To all groups that `group` needs, or that need it, by `places`, as long as `pass` changes them.
+  // Goes from `group` along `places` to the groups that it needs, or that need it, and from these
+  // on, as long as `pass` changes them.
   template <typename Pass>
   void Spread(uint32_t group, const Places& places, Pass pass);
 
-  size_t words_ = 0;  // of a set; 0: the block has no transfers
+  size_t words_ = 0;  // length of a set; 0: the block has no transfers
   const Places& needs_;
   const Places& users_;
   std::vector<uint32_t> group_of_;  // by place
   Places members_;                  // by group
-  // By group. Invariants: `awaited_` of a group is within `allowed_`, which is within that of each
-  // that needs it.
+  // By group: the transfers that it waits for, and those that it may be made to wait for.
+  // Invariants: the `awaited_` of a group is within its `allowed_`; its `allowed_` is within that
+  // of each group that needs it.
   std::vector<Set> awaited_;
   std::vector<Set> allowed_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program costs to run, counted from shapes alone: for limits, deadlines and the plan. Pure
-// functions. Everything saturates.
+// What a run of a program costs, counted from shapes alone: for limits, deadlines and the plan.
+// Pure functions. All sums saturate.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace ferry::compute {
 
 struct Cost {
   uint64_t flops = 0;
-  uint64_t transcendentals = 0;  // besides
-  uint64_t bytes_read = 0;       // of buffers, not of values; of an input what is taken of it
+  uint64_t transcendentals = 0;  // functions, which `flops` does not count
+  uint64_t bytes_read = 0;       // of buffers, not of values; of an input, what is used of it
   uint64_t bytes_written = 0;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
@@ -25,14 +25,16 @@ constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
                                                       : a + b;
 }
 
-// All of it in one number: roughly the bytes that are copied in the same time. A function counts as
-// kBytesOfTranscendental; bytes sent and received do not count.
+// The cost in one number: roughly the bytes that could be copied in the same time. A transcendental
+// function counts as kBytesOfTranscendental bytes; bytes sent and received do not count.
 inline constexpr uint64_t kBytesOfTranscendental = 8;
 uint64_t WorkOf(const Cost& cost);
 
-// Of one op, once; of a repeat without its body, of an input as if all of it were taken.
+// The cost of one op, run once: of a repeat without its body, of an input as if all of it were
+// used.
 Cost CostOf(const Program& program, const Node& node);
-// Of a run. CheckStructure accepts the program, and its types are good by themselves.
+// The cost of a run. CheckStructure must accept the program, and its types must be good by
+// themselves.
 Cost CostOf(const Program& program);
 
 }  // namespace ferry::compute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name of what a program does. Pure function.
+// Names what a program does. Pure function.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace ferry::compute {
 
 using Fingerprint = std::array<uint8_t, 32>;
 
-// Equal for programs that differ in the names of values, in labels, in ops that nothing needs, or
-// in an order of the text that means nothing; different, but for SHA-256's collisions, if they
-// differ in anything else, such as the order of operands or the names of buffers. The same in every
-// process and every build. CheckStructure accepts the program.
+// Equal for programs that differ only in names of values, in labels, in ops that nothing needs, or
+// in an order of the text that means nothing. Different, but for collisions of SHA-256, for
+// programs that differ in anything else, such as the order of operands or the names of buffers. The
+// same in every process and build. CheckStructure must accept the program.
 Fingerprint FingerprintOf(const Program& program);
 
 std::string ToString(const Fingerprint& fingerprint);  // 64 hexadecimal digits

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of a program's text as tokens. Single-threaded; the line must outlive it.
+// Cuts one line of a program's text into tokens. Single-threaded; the line must outlive the tokens.
 #pragma once
 
 #include <string>
@@ -14,19 +14,19 @@ enum class TokenKind : uint8_t {
   kValue,   // %name
   kBuffer,  // @name
   kMark,    // ^name
-  kString,  // "..." with C's escapes, taken out
+  kString,  // "..." with C's escapes, which are resolved
   kSign,    // one of = , : [ ] ( )
-  kBad,     // what is none of these; text says why
+  kBad,     // none of these; `text` says why
   kEnd,
 };
 
 struct Token {
   TokenKind kind = TokenKind::kEnd;
-  std::string text;  // of a name without its sign
+  std::string text;  // of a name, without its sign
   int column = 1;
 };
 
-// Ends with a kEnd, or a kBad and a kEnd. A # begins a comment.
+// The tokens, then kEnd; or the tokens up to a kBad, then kEnd. A # begins a comment.
 std::vector<Token> Tokens(absl::string_view line);
 
 }  // namespace ferry::compute

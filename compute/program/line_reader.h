@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of one line after the other, and what is found to be wrong with them: the part of the
-// parser that knows no ops. Single-threaded.
+// Reads tokens line by line and collects problems: the part of the parser that knows no ops.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ferry::compute {
 
 class LineReader {
  protected:
-  // False if there is nothing in it.
+  // False if the line has no tokens.
   bool Begin(absl::string_view line);
 
   const Token& Peek() const { return tokens_[at_]; }
@@ -27,30 +27,31 @@ class LineReader {
   }
   bool TakeSign(absl::string_view text);
   bool AtEnd() { return Peek().kind == TokenKind::kEnd || Unexpected("the end of the line"); }
-  // One or more tokens of `kind` with commas between.
+  // Reads one or more tokens of `kind`, separated by commas.
   bool List(TokenKind kind, absl::string_view what, std::vector<Token>& list,
             size_t most = kMaxOperands);
   bool Int(const Token& token, int64_t& number);
   // An element type and dimensions, which are added: f32[2,3].
   bool Type(TensorType& type);
 
-  // Both are always false, to be returned: the rest of the line is not looked at.
+  // Both report a problem and return false, for the caller to return: the rest of the line is
+  // skipped.
   bool Problem(const Token& token, const std::string& text, Reason reason = Reason::kFieldInvalid);
   bool Unexpected(absl::string_view expected);
 
-  // What problems are said of from now on: op number `index`, or which `name` begins; as Verify
-  // names ops. An op's label is the last of its line.
+  // Problems are about this op from now on: op number `index`, which may have a `name`, as Verify
+  // names ops. The op's label is the last token of its line.
   void SetOp(size_t index);
   void SetOp(size_t index, const Token& name);
   void ClearOp() { op_.clear(); }
 
   ParsedText out_;
-  std::vector<Token> tokens_;  // of the line
+  std::vector<Token> tokens_;  // tokens of the present line
   int line_ = 0;
 
  private:
   size_t at_ = 0;
-  std::string op_;  // "op 3 add 'scale': ", before what is wrong with it
+  std::string op_;  // "op 3 add 'scale': ", which precedes the text of a problem
 };
 
 }  // namespace ferry::compute

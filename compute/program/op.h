@@ -26,16 +26,16 @@ inline constexpr size_t kOps = FERRY_OPS(FERRY_OP_COUNT);
 #undef FERRY_OP_COUNT
 
 enum class Effect : uint8_t {
-  kPure,           // may be removed, merged with an equal one, moved
-  kDataflow,       // may be removed, not merged
-  kSideEffecting,  // stays
+  kPure,           // may be removed, merged with an equal op, or moved
+  kDataflow,       // may be removed, but not merged
+  kSideEffecting,  // must stay
 };
 
-// What an op costs: per element of the result, or of the first operand.
+// What an op's cost is counted by: elements of the result, or of the first operand.
 enum class CostBasis : uint8_t {
   kResult,
   kOperand,
-  kContraction,  // two flops for each product: elements of the result times what is contracted
+  kContraction,  // two flops for each product: elements of the result times the contracted elements
 };
 struct OpCost {
   CostBasis basis = CostBasis::kResult;
@@ -43,14 +43,14 @@ struct OpCost {
   uint8_t transcendentals = 0;
 };
 
-using DTypeSet = uint32_t;  // a bit a DType
+using DTypeSet = uint32_t;  // one bit for each DType
 constexpr DTypeSet SetOf(DType type) { return DTypeSet{1} << static_cast<unsigned>(type); }
 constexpr bool Contains(DTypeSet set, DType type) { return (set & SetOf(type)) != 0; }
 
 namespace dtypes {
 inline constexpr DTypeSet kFloats =
     SetOf(DType::kF64) | SetOf(DType::kF32) | SetOf(DType::kF16) | SetOf(DType::kBF16);
-// Types to keep values in, not to compute in.
+// Types in which values are stored, but not computed.
 inline constexpr DTypeSet kSmallFloats =
     SetOf(DType::kF8E4M3FN) | SetOf(DType::kF8E5M2) | SetOf(DType::kF4E2M1FN);
 inline constexpr DTypeSet kScales = SetOf(DType::kF8E8M0FNU) | SetOf(DType::kF8E4M3FN);
@@ -73,7 +73,7 @@ struct Count {
   size_t most = 0;
 };
 
-using AttributeSet = uint64_t;  // a bit an Attribute
+using AttributeSet = uint64_t;  // one bit for each Attribute
 constexpr AttributeSet Bit(Attribute attribute) {
   return AttributeSet{1} << static_cast<unsigned>(attribute);
 }

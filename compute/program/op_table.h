@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of ops. Adding an op is a row here and its rule in one of rules_*.cc; the text
-// form, the wire, verification, the fingerprint and the cost follow.
+// The table of all ops. To add an op, add a row here and its rule in one of rules_*.cc; the text
+// form, the wire, verification, the fingerprint and the cost follow from these.
 //
 // X(enumerator, name, buffers, operands, results, must, may, dtypes, effect, cost, rule)
-//   name      StableHLO's where it has the op; docs/programs.md says what is narrower here
-//   buffers   how many buffers it names
-//   operands  {least, most}
-//   results   how many; kAsOperands: as many as operands
-//   must, may attributes
-//   dtypes    of the first operand, or of the result if there is none
-//   effect    the most it does
-//   cost      see Cost* in op.h
+//   name       StableHLO's name if it has the op; docs/programs.md says what is narrower here
+//   buffers    number of buffers that the op names
+//   operands   {least, most}
+//   results    number of results; kAsOperands: as many as operands
+//   must, may  attributes that the op must have, and may have
+//   dtypes     allowed types of the first operand, or of the result if there is no operand
+//   effect     the most that the op does
+//   cost       see CostBasis in op.h
 #pragma once
 
 // clang-format off

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collects what Verify finds, so many and no more. Single-threaded; dies before the program.
+// Collects the problems that Verify finds, at most kMaxProblems. Single-threaded; must not outlive
+// the program.
 #pragma once
 
 #include <string>
@@ -31,15 +32,15 @@ class ProblemList {
   std::vector<Problem> problems_;
 };
 
-// By op: what may have anything in it, and is not looked at.
+// By op: its content is unknown, and it is not checked.
 using UnclearOps = std::vector<bool>;
 
-// The ops of one block that touch overlapping bytes of a buffer, one of them writing, come one
-// after the other; what an `input` has read is written over only if the buffer is donated. An
-// unclear op counts as after all above it.
+// Checks that ops of one block that touch overlapping bytes of a buffer, at least one of them
+// writing, are ordered one after the other; and that what an `input` has read is overwritten only
+// if the buffer is donated. An unclear op counts as `after` all ops above it.
 void CheckOrder(const Program& program, const UnclearOps& unclear, ProblemList& problems);
 
-// Nothing is read of a value that `empty` made and nobody has written any of.
+// Checks that no op reads a value that `empty` made and of which nothing was written.
 void CheckWritten(const Program& program, const UnclearOps& unclear, ProblemList& problems);
 
 }  // namespace ferry::compute

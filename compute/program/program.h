@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program: a graph of values in SSA form with static shapes, over named buffers. Plain data, as
-// a client sent it: Verify says whether it makes sense. Any thread; whoever has it owns all of it.
-// Invariant (kept by Append and Close, which everything that makes programs goes through):
-// - Ops are in the order of the text, those of a repeat's body right after it; an op is known by
-//   its index, a value by a number. Values are numbered in that order: an op's results, then, of a
-//   repeat, the parameters of its body (the count of the trip, an i32[], and what it carries).
-// - Numbers of operands, buffers and ops in `after` may be anything: Verify looks.
+// A program: a graph of values in SSA form with static shapes, over named buffers. Plain data, as a
+// client sent it: Verify says whether it makes sense. Any thread; its holder owns all of it.
+// Invariant (kept by Append and Close, through which all programs are made):
+// - Ops are in the order of the text; the ops of a repeat's body follow it directly. An op is known
+//   by its index, a value by its number. Values are numbered in the order of ops: an op's results,
+//   then, for a repeat, the parameters of its body (the number of the trip, an i32[], and the
+//   values that it carries).
+// - The numbers of operands, of buffers and of ops in `after` may be anything: Verify checks them.
 #pragma once
 
 #include <cstdint>
@@ -33,23 +34,24 @@ struct TensorType {
   bool operator!=(const TensorType& other) const { return !(*this == other); }
 };
 
-// "f32[4,8]"
+// The type as text: "f32[4,8]".
 std::string ToString(const TensorType& type);
-// Nothing if they are more than an int64_t counts, as they are if a dimension is negative.
+// Nothing if there are more than an int64_t can count, or if a dimension is negative.
 std::optional<uint64_t> ElementsOf(const TensorType& type);
 std::optional<uint64_t> BytesOf(const TensorType& type);
 
 enum class Access : uint8_t { kRead, kWrite, kReadWrite };
 inline constexpr absl::string_view kAccessNames[] = {"read", "write", "read_write"};
 
-// What a run binds to memory. Two buffers never share a byte.
+// What a run binds to memory. Two buffers of a run share a byte only if both are only read and
+// neither is donated.
 struct Buffer {
   std::string name;
   Access access = Access::kRead;
   uint64_t bytes = 0;
-  bool donated = false;  // what it held may be destroyed: ops may write over what `input` reads
-  // Only read, and the same bytes in all firings of a prepared job: what executors make of them may
-  // be kept from one to the next.
+  bool donated = false;  // a run may destroy what it held: ops may write over what `input` reads
+  // Only read, and the same bytes in all firings of a prepared job: an executor may keep what it
+  // computes from them from one firing to the next.
   bool constant = false;
 
   bool operator==(const Buffer& other) const {
@@ -58,7 +60,7 @@ struct Buffer {
   }
 };
 
-// How the sums of products may be made: docs/programs.md.
+// How the sums of products may be computed: docs/programs.md.
 enum class Accumulation : uint8_t { kExactProducts, kFp8Tc, kFp8TcFast, kNativeBlock };
 inline constexpr absl::string_view kAccumulationNames[] = {"exact_products", "fp8_tc",
                                                            "fp8_tc_fast", "native_block"};
@@ -75,15 +77,16 @@ struct Numerics {
 struct Node {
   Op op = Op::kConstant;
   std::vector<ValueId> operands;
-  std::vector<uint32_t> buffers;  // indices into Program::buffers; of a copy the destination first
+  // Indices into Program::buffers; a copy names its destination first.
+  std::vector<uint32_t> buffers;
   Attributes attributes;
-  std::vector<OpIndex> after;  // ops that are over before this one begins
+  std::vector<OpIndex> after;  // ops that must be over before this op begins
   std::string label;
   ValueId first_result = 0;
   uint32_t results = 0;
-  // Of a repeat only:
-  uint32_t body = 0;             // how many ops after it are its body
-  std::vector<ValueId> yielded;  // what the next trip is given, and in the end the results
+  // Repeats only:
+  uint32_t body = 0;             // number of ops after it that are its body
+  std::vector<ValueId> yielded;  // values for the next trip; in the end the results
 
   ValueId first_parameter() const { return first_result + results; }
   size_t parameters() const { return op == Op::kRepeat ? operands.size() + 1 : 0; }
@@ -101,13 +104,15 @@ struct Program {
   std::vector<Node> nodes;
   std::vector<TensorType> types;  // by value
 
-  // Puts `node` at the end, with results of `types`; numbers them, and the parameters of a repeat,
-  // which has what follows as its body until Close. Returns its index.
+  // Appends `node` with results of these types and returns its index. Numbers the results; for a
+  // repeat also the parameters of its body, and what is appended from now on is its body until
+  // Close().
   OpIndex Append(Node node, std::vector<TensorType> result_types);
-  // Ends the body of the repeat that was begun last and not closed.
+  // Ends the body of the repeat that was begun last and is not closed.
   void Close(OpIndex repeat, std::vector<ValueId> yielded);
 
-  // The same with the result types that follow from the operands. Only for what is known to fit.
+  // The same, with the result types that follow from the operands. Only for a node that is known to
+  // fit.
   OpIndex Append(Node node);
   ValueId Result(OpIndex index, uint32_t result = 0) const {
     return nodes[index].first_result + result;
@@ -122,13 +127,12 @@ struct Program {
   }
 };
 
-// One way to find an op's surroundings: by op, the repeat that it is in; -1 if in none.
+// By op: the repeat that it is directly in; -1: none.
 std::vector<int64_t> ParentsOf(const Program& program);
-// By value, the op that defines it, also as a parameter of its body.
+// By value: the op that defines it, as a result or as a parameter of its body.
 std::vector<OpIndex> DefinitionsOf(const Program& program);
 
-// A range of one buffer that an op touches; where it has strides, all from its first byte to its
-// last.
+// A range of one buffer that an op touches. With strides it goes from the first byte to the last.
 struct BufferRange {
   uint32_t buffer = 0;
   uint64_t begin = 0;

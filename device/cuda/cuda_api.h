@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor table of CUDA's driver: what Ferry calls of libcuda, found at run time, so that a
-// machine without a driver has no GPUs and says why. Tests open a fake by its path. Constant after
-// LoadCuda; any thread. Only this folder's .cc files include it.
+// The vendor table of CUDA's driver: the functions of libcuda that Ferry calls, found at run time,
+// so that a machine without a driver has no GPUs and says why. Tests open a fake by its path.
+// Constant after LoadCuda(); any thread. Only .cc files of this folder include it.
 #pragma once
 
 #include <cuda.h>
@@ -65,7 +65,8 @@ namespace ferry {
   X(cuMemFreeHost)                          \
   X(cuMemHostGetDevicePointer)
 
-// The names above are macros of cuda.h for the versions that it declares, here and in the library.
+// These names are macros of cuda.h, which stand for the versions that it declares, here and in the
+// library.
 struct CudaApi {
 #define FERRY_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
   FERRY_CUDA_FUNCTIONS(FERRY_CUDA_MEMBER)
@@ -74,16 +75,17 @@ struct CudaApi {
   int version = 0;                                               // 13000
 };
 
-// Opens and initializes it. UNAVAILABLE/NOT_READY with what is missing: the library, a function of
-// it, a driver that is new enough, a GPU.
+// Opens and initialises the driver. UNAVAILABLE/NOT_READY says what is missing: the library, a
+// function in it, a driver that is new enough, or a GPU.
 absl::StatusOr<const CudaApi*> LoadCuda(const std::string& library);
 
-// What `result` means for who was `doing` something. An error after which the process's GPUs are
-// lost ends the process, with the flight recorder printed: there is nothing to go on with.
+// The status that `result` means, for a caller that was `doing` something. If the error means that
+// the process's GPUs are lost, prints the flight recorder and ends the process: there is nothing to
+// go on with.
 absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view doing);
-// 13000 is "CUDA 13.0".
+// The text of a version: 13000 gives "CUDA 13.0".
 std::string CudaVersionText(int version);
-// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
+// The text of an error: "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
 std::string CudaErrorText(const CudaApi& api, CUresult result);
 
 }  // namespace ferry

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies by a GPU: a step is one call for its pieces and an event behind them. The copy engine
-// takes it, or, where that would be over sooner, the gather kernel (MoverChoice). Several steps are
-// under way, so that the engine never waits for us; small ones wait for what is under way at most.
-// Home: the lane.
+// Copies by a GPU. A step is one call for all its pieces, and an event behind them. The copy engine
+// carries it out, or the gather kernel where that is faster (MoverChoice). Several steps are under
+// way at once, so that the engine never waits for the lane; a small step waits only for those under
+// way. Home: the lane.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class CudaDevice;
 
 class CudaCopier : public Copier {
  public:
-  // `engine`: which of the device's. `sms_busy`: as CudaDevice::MakeCopier's.
+  // `engine`: index of the device's CudaEngine. `sms_busy`: see CudaDevice::MakeCopier.
   CudaCopier(CudaDevice& device, size_t engine, std::function<void(absl::Time)> sms_busy)
       : device_(device), engine_(engine), sms_busy_(std::move(sms_busy)) {}
   const Limits& limits() const override { return limits_; }
@@ -32,9 +32,9 @@ class CudaCopier : public Copier {
 
  private:
   struct Step {
-    absl::Status refused;  // what a call said when it was begun
-    bool timed = false;    // the kernel's, with the stream to itself: it tells of the SMs
-    bool empty = false;    // no pieces: the GPU, whose context nothing may hold, is not asked
+    absl::Status refused;  // error of the call that began it
+    bool timed = false;  // by the kernel, alone on its stream: its time tells how busy the SMs are
+    bool empty = false;  // has no pieces: the GPU, whose context nothing may hold, is not asked
     size_t bytes = 0;
     absl::Time begun;
   };
@@ -46,7 +46,7 @@ class CudaCopier : public Copier {
   const std::function<void(absl::Time)> sms_busy_;
   uint64_t begun_ = 0;
   uint64_t over_ = 0;
-  std::vector<Step> steps_;  // by number, modulo
+  std::vector<Step> steps_;  // by step number, modulo their count
   MoverChoice choice_;
   StepSize size_;
   Limits limits_ = {size_.bytes(), CudaEngine::kPieces, CudaEngine::kSteps};

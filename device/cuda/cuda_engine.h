@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two streams of a GPU's context, which take steps in turn so that the start of one hides behind
-// the end of another, and the events of what is under way on them. Made and destroyed with the
-// context, used by one thread at a time.
+// Two streams of a GPU's context and the events of what is under way on them. The streams take
+// steps in turn, so that the start of one step hides behind the end of the other. Made and
+// destroyed with the context; used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 namespace ferry {
 
 struct CudaEngine {
-  // Of its copier: steps under way, and what one may have.
+  // The most steps that its copier has under way, and the most pieces of one step.
   static constexpr size_t kSteps = 2;
   static constexpr size_t kPieces = size_t{16} << 10;
 
-  // In the current context.
+  // Makes the streams in the current context.
   static absl::StatusOr<std::unique_ptr<CudaEngine>> Make(const CudaApi& api, int priority);
   ~CudaEngine();
 

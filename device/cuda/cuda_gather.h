@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gather kernel in a GPU's context: many small pieces in one launch, straight to where they go,
-// a peer GPU's memory too. It takes SMs, which are the client's, so CudaCopier asks whether it pays
-// (MoverChoice). Made and destroyed with the context, on the memory thread; launched by the lane.
+// The gather kernel in a GPU's context: copies many small pieces in one launch, directly to where
+// they go, a peer GPU's memory too. It takes SMs, which are the client's, so CudaCopier first asks
+// whether it pays (MoverChoice). Made and destroyed with the context, on the memory thread;
+// launched by the lane.
 #pragma once
 
 #include <cstddef>
@@ -17,46 +18,46 @@
 
 namespace ferry {
 
-struct GatherTask {  // as Task in gather.cu
+struct GatherTask {  // laid out as Task in gather.cu
   uint64_t to = 0, from = 0, bytes = 0;
 };
-// A list of tasks in memory that the GPU reads, and what is added to their addresses.
-struct GatherTable {  // as Table in gather.cu
+// A list of tasks in memory that the GPU reads, and what is added to the tasks' addresses.
+struct GatherTable {  // laid out as Table in gather.cu
   uint64_t tasks = 0;
-  uint64_t end = 0;  // of it, counted over the tasks of all tables of a launch
+  uint64_t end = 0;  // end of its tasks, counted over the tasks of all tables of a launch
   uint64_t to_shift = 0, from_shift = 0;
 };
-inline constexpr size_t kGatherTables = 16;  // of a launch
-struct GatherTables {                        // as Tables in gather.cu
+inline constexpr size_t kGatherTables = 16;  // of one launch, at most
+struct GatherTables {                        // laid out as Tables in gather.cu
   GatherTable tables[kGatherTables];
 };
 
 class CudaGather {
  public:
-  // Longer pieces are cut into tasks of this size.
+  // A longer piece is cut into tasks of this size.
   static constexpr size_t kTaskBytes = size_t{64} << 10;
   static size_t TasksOf(absl::Span<const CopyPiece> pieces);
 
-  // Blocks of a launch. To or from a peer: two a SM of the largest GPUs, more were not faster.
-  // Within a GPU's memory: 10,000 x 4 KiB take 41 us by these and 52 by those (H100), 1,000 x 64
-  // KiB 58 by either.
+  // Most blocks of a launch. To or from a peer GPU: two for each SM of the largest GPUs; more were
+  // not faster. Within a GPU's memory: 10,000 x 4 KiB take 41 us with these and 52 us with
+  // kPeerBlocks (H100); 1,000 x 64 KiB take 58 us with either.
   static constexpr size_t kPeerBlocks = 264, kLocalBlocks = 1056;
 
-  // Loads the kernel into the current context, with tables for `steps` launches that are under way,
-  // each of at most `most_tasks`.
+  // Loads the kernel into the current context, with tables for `steps` launches under way, each of
+  // at most `most_tasks` tasks.
   static absl::StatusOr<std::unique_ptr<CudaGather>> Make(const CudaApi& api, size_t steps,
                                                           size_t most_tasks,
                                                           size_t most_blocks = kPeerBlocks);
   ~CudaGather();
 
-  // Launches; the table of `step` is free again when the launch is over.
+  // Launches. The table of `step` may be reused when the launch is over.
   absl::Status Launch(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces);
-  // Queues that the table of `step` is copied to memory of the GPU, which has place for it: for
-  // LaunchTables, again and again. The table is free again when that is over. How many tasks it
-  // has.
+  // Queues a copy of the table of `step` to `to`, memory of the GPU with room for it, from where
+  // LaunchTables() can use it again and again. The table of `step` may be reused when the copy is
+  // over. Returns the number of tasks.
   absl::StatusOr<uint32_t> Upload(CUstream stream, size_t step, absl::Span<const CopyPiece> pieces,
                                   CUdeviceptr to);
-  // All tasks of the first `count` tables, of which the last is not empty.
+  // Launches all tasks of the first `count` tables. The last of these must not be empty.
   absl::Status LaunchTables(CUstream stream, GatherTables tables, size_t count);
 
  private:
@@ -66,12 +67,12 @@ class CudaGather {
   const CudaApi& api_;
   CUmodule module_ = nullptr;
   CUfunction kernel_ = nullptr;
-  GatherTask* tables_ = nullptr;  // pinned: the kernel reads them where they are
+  GatherTask* tables_ = nullptr;  // in pinned host memory: the kernel reads the tasks there
   size_t most_tasks_ = 0;
   size_t most_blocks_ = 0;
 };
 
-// Who moves a step. Measured on two H200 over NVLink (2026-11-22), us, p50, pull:
+// Chooses who moves a step. Measured on two H200 over NVLink (2026-11-22), us, p50, pull:
 //     pieces           copy engine, a call each / batched      kernel
 //     16 x 64 KiB      125 / 31                                15
 //     1,000 x 64 KiB   8,184 / 1,337                           193
@@ -80,15 +81,15 @@ class CudaGather {
 //     1 x 256 MiB      689                                     (the copy engine's)
 class MoverChoice {
  public:
-  // Whether the kernel would be over before the copy engine.
+  // Whether the kernel would be done before the copy engine.
   bool PreferKernel(size_t pieces, size_t bytes, absl::Time now) const;
-  // Whether it does, if a launch of the kernel takes longer than expected. What is expected is what
-  // NVLink takes; on other roads only that of few bytes (5 GB/s would do) leaves the rest to the
-  // SMs.
+  // Whether a launch that takes longer than expected tells that the SMs are busy. The expected time
+  // is NVLink's. On a slower way that is only right for few bytes, which at 5 GB/s would still take
+  // little time.
   static bool TellsOfSms(size_t bytes, bool slow_road) {
     return !slow_road || bytes <= size_t{1} << 20;
   }
-  // A launch of the kernel that had the stream to itself, and tells of the SMs, took so long.
+  // A launch that tells of the SMs, alone on its stream, took this long.
   void OnKernelOver(size_t bytes, absl::Duration took, absl::Time now);
   const SmLoad& sms() const { return sms_; }
 

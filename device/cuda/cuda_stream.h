@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of a GPU for somebody who queues more on it than copies: its handle is for vendor
-// libraries. With it comes staging memory, copies of pieces by the gather kernel, and marks, which
-// tell what of all that is over. Holds the context.
+// A stream of a GPU for a user that queues more than copies: vendor libraries take its handle. It
+// comes with staging memory, with copies of pieces by the gather kernel, and with marks, which tell
+// how much of what was queued is over. Holds the context.
 //
 // Made and destroyed where blocking is allowed; the destructor waits for what is queued. In between
-// it is one thread's.
+// it belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -25,30 +25,30 @@ class CudaDevice;
 
 class CudaStream {
  public:
-  static constexpr size_t kMarks = 8;                  // that are not reached
-  static constexpr size_t kPieces = size_t{16} << 10;  // of one Copy
+  static constexpr size_t kMarks = 8;                  // made and not reached, at most
+  static constexpr size_t kPieces = size_t{16} << 10;  // of one Copy, at most
 
   struct Options {
     uint64_t staging_bytes = 0;  // not 0
-    bool kernel = true;          // else, or where it cannot be had, pieces are copied one by one
-    uint64_t table_bytes = 0;    // of the GPU's memory, for MakeTable
+    bool kernel = true;          // if false or not to be had, pieces are copied one by one
+    uint64_t table_bytes = 0;    // of GPU memory, for MakeTable
   };
-  // Copies between staging and elsewhere that are queued again and again, described in the GPU's
-  // memory: by places in staging, whose distance from where they are in the end is said each time.
+  // Copies to or from staging that are queued again and again, described in GPU memory. The table
+  // names places in staging. Each use gives the distance from these to the places that it uses.
   struct Table {
     uint64_t offset = 0;
     uint32_t tasks = 0;
-    bool gathers = false;  // to staging
+    bool gathers = false;  // copies to staging; else from it
   };
   struct TableAt {
     Table table;
     uint64_t distance = 0;
   };
-  static constexpr size_t kTables = 16;  // of one Copy
+  static constexpr size_t kTables = 16;  // of one Copy, at most
   static absl::StatusOr<std::unique_ptr<CudaStream>> Make(CudaDevice& device, Options options);
   ~CudaStream();
 
-  // For a thread that calls a vendor library next.
+  // Makes the GPU's context current: for a thread that calls a vendor library next.
   void MakeCurrent() const;
   void* handle() const;  // CUstream
   std::byte* staging() const { return memory_->data(); }
@@ -56,24 +56,25 @@ class CudaStream {
 
   // Whether one more mark can be made.
   bool room() const { return marked_ - reached_ < kMarks; }
-  // Queue; each ends with a mark, so there must be room. Pieces are at most kPieces and have at
-  // most staging_bytes.
+  // These queue; each ends with a mark, so there must be room(). `pieces` are at most kPieces, of
+  // at most staging_bytes() in all.
   absl::Status Copy(absl::Span<const CopyPiece> pieces);
   absl::Status Mark();
-  // For as many pieces as one Copy, and not none; ends with a mark too. `gathers`: their
-  // destinations are in staging, else their sources. None if there is no kernel, or no place left.
+  // Makes a table of at most as many pieces as one Copy takes, and at least one; ends with a mark
+  // too. `gathers`: the pieces' destinations are in staging, else their sources. No table if there
+  // is no kernel, or no room for the table.
   absl::StatusOr<std::optional<Table>> MakeTable(absl::Span<const CopyPiece> pieces, bool gathers);
-  // When nothing that was queued needs it any more.
+  // Only when nothing that was queued needs the table any more.
   void FreeTable(const Table& table);
-  // Queue, without a mark.
+  // These queue, without a mark.
   absl::Status Copy(absl::Span<const TableAt> tables);
   absl::Status Zero(std::byte* begin, size_t bytes);
-  // How many marks were made, and how many of them are reached, as this call finds.
+  // marked(): how many marks were made. Reached(): asks how many of them are reached.
   uint64_t marked() const { return marked_; }
   absl::StatusOr<uint64_t> Reached();
   // Blocks until all that is queued is over.
   absl::Status Await();
-  // Of the GPU, whoever has taken the rest; 0 if it is not known.
+  // Free memory of the GPU in bytes, whoever has taken the rest; 0 if it is not known.
   uint64_t FreeBytes() const;
 
  private:
@@ -82,9 +83,9 @@ class CudaStream {
   uint64_t AddressOf(const Table& table) const;
 
   CudaDevice& device_;
-  std::unique_ptr<DeviceMemory> memory_;  // staging, and behind it tables; holds the context
+  std::unique_ptr<DeviceMemory> memory_;  // staging, then tables; holds the context
   uint64_t table_bytes_ = 0;
-  std::map<uint64_t, uint64_t> free_;  // of the tables' memory: how long, by offset
+  std::map<uint64_t, uint64_t> free_;  // free ranges of the tables' memory: length by offset
   std::unique_ptr<Parts> parts_;
   uint64_t marked_ = 0;
   uint64_t reached_ = 0;

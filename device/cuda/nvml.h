@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few things NVML knows of a GPU without a context on it. The library is opened at run time and
-// its functions are declared here, because NVML's header comes with neither driver nor toolkit
-// packages. Any thread; calls take up to milliseconds, so not on control or lanes.
+// What NVML knows of a GPU without a context on it. The library is opened at run time and its
+// functions are declared here, because NVML's header comes neither with the driver's packages nor
+// with the toolkit's. Any thread; calls take up to milliseconds, so they are not for control and
+// lanes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace ferry {
 
 class Nvml {
  public:
-  // UNAVAILABLE/NOT_READY with what is missing.
+  // UNAVAILABLE/NOT_READY, which says what is missing.
   static absl::StatusOr<std::unique_ptr<Nvml>> Open(const std::string& library);
 
   // "580.95.05".
@@ -25,14 +26,14 @@ class Nvml {
   struct Memory {
     uint64_t total = 0, free = 0, used = 0;
   };
-  // Of the GPU with this UUID as text; nothing if NVML does not know it.
+  // Memory of the GPU with this UUID, given as text; nothing if NVML does not know it.
   std::optional<Memory> MemoryOf(const std::string& uuid) const;
-  // How many NVLinks are up between this GPU and each of the others, directly or through switches;
-  // 0 if it reaches the other one without NVLink or not at all. Nothing where NVML does not say: an
-  // older library, a virtual GPU, a MIG instance.
+  // By other GPU: how many NVLinks are up between the two, directly or through switches; 0 if the
+  // GPU reaches the other one without NVLink or not at all; nothing if NVML does not say (an older
+  // library, a virtual GPU, a MIG instance).
   std::vector<std::optional<int>> NvlinksTo(const std::string& uuid,
                                             absl::Span<const std::string> others) const;
-  // The NUMA node whose memory is nearest to the GPU; nothing where NVML does not say.
+  // The NUMA node whose memory is nearest to the GPU; nothing if NVML does not say.
   std::optional<int> NumaNodeOf(const std::string& uuid) const;
 
  private:
@@ -41,7 +42,7 @@ class Nvml {
     unsigned domain, bus, device, device_id, subsystem_id;
     char bus_id[32];
   };
-  struct Links {  // that are up
+  struct Links {  // NVLinks that are up
     int to_switches = 0;
     std::vector<Pci> to_gpus;
   };
@@ -51,7 +52,7 @@ class Nvml {
 
   int (*by_uuid_)(const char*, void**) = nullptr;
   int (*memory_info_)(void*, Memory*) = nullptr;
-  // Null where the library lacks them.
+  // Null if the library does not have the function.
   int (*pci_info_)(void*, Pci*) = nullptr;
   int (*link_state_)(void*, unsigned, unsigned*) = nullptr;
   int (*link_remote_type_)(void*, unsigned, unsigned*) = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between mapped host memory. Small ones are memcpy; from `kStreamingBytes` in one step's
-// total the stores go past the cache (non-temporal), whatever the size of each piece; from
-// `kSharedBytes` a helper thread is woken to take parts.
+// Copies between mapped host memory. A small copy is a memcpy. If the pieces of a step have
+// `kStreamingBytes` in total, the stores go past the cache (non-temporal), whatever the size of
+// each piece. From `kSharedBytes` on a helper thread is woken to take parts.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 
 namespace ferry {
 
-// About one core's L2, measured: below it memcpy wins where the bytes are in a cache, above it
-// streaming does whether they are or not.
+// About one core's L2 cache, measured. Below it memcpy wins if the bytes are in a cache; above it
+// streaming wins in any case.
 inline constexpr size_t kStreamingBytes = size_t{2} << 20;
-// From here on two threads win even though the helper has to be woken.
+// From this size on two threads win although the helper must be woken.
 inline constexpr size_t kSharedBytes = size_t{4} << 20;
 
-// The thread that all host lanes of a daemon share for large copies: it takes parts of the steps
-// that their copiers have queued, in turn. Outlives them.
+// The thread that all host lanes of a daemon share for large copies. It takes parts of the steps
+// that the lanes' copiers have queued, copier by copier. Outlives the copiers.
 class CopyHelper {
  public:
   CopyHelper();
@@ -36,13 +36,13 @@ class CopyHelper {
   std::unique_ptr<Impl> impl_;
 };
 
-// The copier of host lanes. Small steps are copied by Start; a large one is queued, and TakeOver
-// copies a part of it a call, while the helper takes others: the lane is back at its tasks and
-// words after a part, and neither thread waits for the other between two steps.
+// The copier of a host lane. Start() copies a small step. It queues a large one: then each call of
+// TakeOver() copies a part, while the helper takes others. So the lane is back at its tasks and
+// words after each part, and neither thread waits for the other between two steps.
 class HostCopier : public Copier {
  public:
   explicit HostCopier(CopyHelper& helper);
-  // No step is under way.
+  // No step may be under way.
   ~HostCopier() override;
   const Limits& limits() const override;
   void Start(absl::Span<const CopyPiece> pieces) override;
@@ -55,7 +55,7 @@ class HostCopier : public Copier {
   const std::unique_ptr<Queue> queue_;
 };
 
-// One thread, streaming or not by the total of `pieces`.
+// Copies on the calling thread alone; streams or not by the total size of `pieces`.
 void CopyAlone(absl::Span<const CopyPiece> pieces);
 
 }  // namespace ferry

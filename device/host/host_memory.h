@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a host device: sealed memfds that clients or peer daemons hand in, mapped here.
-// Blocking calls (mmap, munmap): the device's memory thread, or a start-up path; the accessors are
-// for any thread.
+// Memory of a host device: sealed memfds that clients or peer daemons hand in, mapped here. Its
+// calls block (mmap, munmap): only on the device's memory thread, or at start-up. Accessors are for
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,24 @@ class HostMapping : public DeviceMemory {
  public:
   enum class Access { kReadWrite, kReadOnly };
 
-  // Refuses what could raise SIGBUS under a copy: not a memfd, seals F_SEAL_SHRINK | F_SEAL_GROW |
-  // F_SEAL_SEAL missing (MEMFD_UNSEALED), huge pages (FIELD_INVALID), shorter than `bytes`
-  // (FIELD_INVALID), bytes == 0. A hole punched later reads as zeros: wrong bytes for its owner, a
-  // fault for nobody. No address space: RESOURCE_EXHAUSTED/DEVICE_MEMORY. Takes the descriptor
-  // either way.
+  // Maps a memfd. Refuses what CheckMemfd() refuses, so that no copy raises SIGBUS. A hole that is
+  // punched later reads as zeros: wrong bytes for its owner, a fault for nobody.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if no address space is left. Takes the descriptor in any case.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Map(UniqueFd memfd, uint64_t bytes,
                                                           Access access);
-  // Makes a memfd of `bytes` (not 0) and maps it; its pages are made by MakePages, not to be
-  // touched before. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  // Makes a memfd of `bytes` (not 0) and maps it. MakePages() then makes its pages, which must not
+  // be touched before. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has no memory.
   static absl::StatusOr<std::unique_ptr<HostMapping>> Create(uint64_t bytes);
-  // The next pages, zero, at most kPagesAtOnce bytes of them: a gibibyte takes up to a second, and
-  // others have their turns on the thread meanwhile. True once all are there.
-  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  // Makes the next pages, zeroed, at most kPagesAtOnce bytes. A gibibyte takes up to a second, so
+  // other users of the thread get their turns in between. True once all pages are there.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has no memory.
   absl::StatusOr<bool> MakePages();
   static constexpr uint64_t kPagesAtOnce = uint64_t{64} << 20;  // whole pages
   ~HostMapping() override;
 
-  // Enters pages that exist into our page table, so that the first copy does not fault for each;
-  // makes none: memory that its owner has not touched is left alone. Blocks for a while (0.1 s a
-  // GiB).
+  // Enters pages that exist into this process's page table, so that the first copy does not fault
+  // on each. Makes no pages: memory that its owner has not touched is left alone. Blocks for 0.1 s
+  // a GiB.
   void Populate();
 
   int fd() const { return memfd_.get(); }
@@ -48,7 +46,7 @@ class HostMapping : public DeviceMemory {
  private:
   HostMapping() = default;
   UniqueFd memfd_;
-  uint64_t unmade_ = 0;  // bytes at the end whose pages are not there yet
+  uint64_t unmade_ = 0;  // bytes at the end whose pages are not made yet
 };
 
 }  // namespace ferry

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The armed prepared transfers of a lane, on `local` and `mapped`: fired by words in shared memory,
-// with no task, no message and no allocation. Transfers of the same two batches are a bundle, which
-// is fired as one:
-//   local: the destination's lane sees both clients' words, copies, and advances both 'over' words;
-//   mapped: the source's lane sees its client's word and says so in the link page's slot; the
-//   destination's lane, which sees its own client's, copies, looks whether the link was given up
-//   meanwhile, and says in the slot that it is done.
+// The armed prepared transfers of a lane, on `local` and `mapped`. Words in shared memory fire
+// them, with no task, no message and no allocation. All transfers between the same two prepared
+// batches are a bundle, which is fired as one.
+//   local: the destination's lane sees both clients' words, copies, and advances both 'over' words.
+//   mapped: the source's lane sees its client's word and stores it in the link page's slot. The
+//   destination's lane sees the slot and its own client's word, copies, checks that the link was
+//   not given up meanwhile, and stores in the slot that it is done.
 //
-// Home: the lane, but for constructor and destructor. As for every transport each op is answered
-// exactly once, but only because it is aborted or the lane goes.
+// Home: the lane, but for constructor and destructor. Each op is answered exactly once, and only
+// because it is aborted or the lane is taken down.
 #pragma once
 
 #include <cstddef>
@@ -28,56 +28,58 @@ namespace ferry {
 class PreparedRunner : public Transport, private Poller {
  public:
   PreparedRunner(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink);
-  // Answers what is left with ABORTED and waits for the lane. Not from the lane.
+  // Answers the ops that are left with ABORTED, and waits for the lane. Not from the lane.
   ~PreparedRunner() override;
 
-  // Arms them: kCopy, or kSend of `mapped`.
+  // Arms the ops: kCopy, or kSend of `mapped`.
   void Launch(std::vector<TransportOp> ops) override;
-  // Between two firings or in one, of which the destination's bytes are then unspecified; answered
-  // when none of its bytes is under way.
+  // Aborts an op, between two firings or in one; the destination's bytes of that firing are then
+  // unspecified. The op is answered when none of its bytes is under way.
   void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
 
  private:
+  // One transfer of a bundle.
   struct Part {
     TransferId transfer;
     uint32_t attempt = 0;
-    // Null if it sends. At its beginning unless the bundle is copying.
+    // Null in the source's half of `mapped`. At its beginning, unless the bundle is copying.
     std::unique_ptr<CopyPlan> copy;
   };
   struct Bundle {
     PreparedEnds ends;
     bool sends = false;  // the source's half of `mapped`
     std::vector<Part> parts;
-    // All pieces of a firing, cut while its parts were armed; or none, if one step does not take
-    // them or a part has left since: then each firing cuts them, step by step.
+    // All pieces of a firing, cut while its parts were armed. Empty if they do not fit one step, or
+    // if a part has left since: then each firing cuts its pieces step by step.
     std::vector<CopyPiece> whole;
     uint64_t whole_bytes = 0;
+    // `whole` holds all pieces.
     bool cut = false;
     uint64_t over = 0;  // firings carried out
-    uint64_t told = 0;  // `sends`: to the other end
-    size_t next = 0;    // the part to go on with
+    uint64_t told = 0;  // `sends`: firings that the other end was told of
+    size_t next = 0;    // index of the part to go on with
     bool copying = false;
-    size_t steps = 0;               // under way
-    bool stopped = false;           // the link was given up: what was copied is not believed
-    std::vector<OpResult> leaving;  // aborted; they go when no step is under way
+    size_t steps = 0;      // steps under way
+    bool stopped = false;  // the link was given up: the bytes that were copied are not believed
+    std::vector<OpResult> leaving;  // aborted ops; they go when no step is under way
   };
 
   Bundle& BundleOf(const TransportOp& op);
   // Adds the last part's pieces to `whole`.
   void CutLast(Bundle& bundle);
   bool Ready(const Bundle& bundle) const;
-  // Does what its words allow, as far as one step goes; false if that is nothing.
+  // Does what the bundle's words allow, at most one step; false if that is nothing.
   bool Advance(Bundle& bundle);
-  // A firing that was begun has bytes left, and there is room for a step.
+  // A firing has begun and has bytes left, and there is room for a step.
   bool CanGoOn(const Bundle& bundle) const;
   void StartStep(Bundle& bundle);
   // Takes the steps that are over.
   bool Collect();
-  // All bytes of the firing were moved.
+  // All bytes of the bundle's firing were moved.
   void EndFiring(Bundle& bundle);
   void Answer(OpResult result);
   void LetLeave(Bundle& bundle);
-  // Takes the part out, and an empty bundle too.
+  // Takes the part out, and the bundle if that was its last part.
   void Remove(Bundle& bundle, TransferId transfer);
 
   bool Poll() override;
@@ -89,13 +91,13 @@ class PreparedRunner : public Transport, private Poller {
   Lane& lane_;
   const std::unique_ptr<Copier> copier_;
   const OpSink sink_;
-  bool polled_ = false;                    // by the lane
+  bool polled_ = false;                    // the lane has it as a poller
   size_t silent_ = 0;                      // bundles whose words a GPU may write
-  absl::InlinedVector<Bundle*, 8> steps_;  // under way, whose they are: few
+  absl::InlinedVector<Bundle*, 8> steps_;  // by step under way: its bundle
   std::vector<std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
-  std::vector<OpResult> answers_;  // to be given by a task
-  std::vector<CopyPiece> pieces_;  // of the current step; never grows
+  std::vector<OpResult> answers_;  // given to the sink by a task
+  std::vector<CopyPiece> pieces_;  // pieces of the present step; never grows
 };
 
 }  // namespace ferry

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One page that two daemons of a host share for as long as their link lives: each says in it that
-// what it owns may no longer be copied from. This is how a copy out of a lost peer's memory is
-// found out: the source's daemon revokes BEFORE it ends any transfer of the link towards its
-// clients, who may then write over the bytes; the destination's lane looks AFTER its copy and
-// before success is told. So bytes that changed under a copy are never reported as good.
+// One page that two daemons of a host share for as long as their link lives. In it each daemon says
+// that its memory may no longer be copied from. So a copy out of a lost peer's memory is found out.
+// The source's daemon revokes BEFORE it ends any transfer of the link towards its clients, who may
+// then write over the bytes. The destination's lane looks AFTER its copy, before success is
+// reported. So bytes that changed under a copy are never reported as good.
 //
-// Made by one side, the source of what is copied (Create), and handed to the other (Map). Any
-// thread; the mapping lives as long as this.
+// One side, the source of what is copied, makes the page (Create) and hands it to the other side
+// (Map). Any thread; the mapping lives as long as this object.
 //
-// Behind the page are slots, by which the two lanes of a prepared batch agree without a message:
-// the source's stores n in `fired` when its client wants firing n, the destination's adds to `done`
-// how many transfers it has carried out. A slot is 0 when it is given out, because the source's
-// lane clears it when it lets go, and the destination's has let go before. Each end has a doorbell
-// for its parked lanes, if the other daemon knows them. Both daemons have both, so neither writes
-// to nor reads one: see SharedEventfd.
+// Behind the page are slots, by which the two lanes of a prepared batch agree without a message.
+// The source's lane stores n in `fired` when its client wants firing n. The destination's lane adds
+// to `done` the number of transfers that it has carried out. A slot is 0 when it is given out: the
+// source's lane clears it when it lets go of the batch, and the destination's lane has let go
+// before. Each end has a doorbell for its parked lanes, if the other daemon knows doorbells. Both
+// daemons have both doorbells, so neither reads or writes one: see SharedEventfd.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,11 @@ class LinkPage {
   };
   static constexpr uint64_t kBytes = kPageBytes + kPreparedSlots * sizeof(Slot);
 
-  // The side that makes the page; `memfd` of it goes to the other, and the doorbells to one that
-  // knows prepared transfers. Without doorbells and slots where there is no SharedEventfd.
+  // Makes the page. The other side gets `memfd`, and both doorbells if it knows prepared transfers.
+  // Where there is no SharedEventfd the page has no doorbells and no slots.
   static absl::StatusOr<std::unique_ptr<LinkPage>> Create();
-  // The side that gets it. Refuses what HostMapping refuses, and doorbells that are not eventfds;
-  // the descriptors are then left to the caller, since closing them may wait.
+  // Maps the page that the other side made. Refuses what HostMapping refuses, and doorbells that
+  // are not eventfds; the caller then keeps the descriptors, since closing them may block.
   static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd&& memfd);
   static absl::StatusOr<std::unique_ptr<LinkPage>> Map(UniqueFd&& memfd, UniqueFd&& makers_doorbell,
                                                        UniqueFd&& takers_doorbell);
@@ -49,16 +49,17 @@ class LinkPage {
   int makers_doorbell() const { return doorbells_[0].get(); }
   int takers_doorbell() const { return doorbells_[1].get(); }
 
-  // For prepared transfers; `number` is 1 to kPreparedSlots.
+  // Slots for prepared transfers; `number` is 1 to kPreparedSlots.
   bool has_slots() const { return doorbells_[0].valid(); }
   Slot& slot(uint32_t number) const;
-  // What our parked lanes hear; who stores in a slot rings for the other end's.
+  // doorbell() is what this daemon's parked lanes hear. Ring(), after a store in a slot, wakes the
+  // other end's lanes.
   Doorbell doorbell() const;
   void Ring() const;
 
   // From here on the other side's copies out of our memory count for nothing. For good.
   void Revoke();
-  // Has the other side revoked? Asked after the bytes were read.
+  // Whether the other side has revoked. To be asked after the bytes were read.
   bool Revoked() const;
 
  private:

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The armed prepared transfers of a GPU's lane on route `nccl`, in bundles: those of the same two
-// batches. Sees when the word of this end allows the next firing and says so once; the engines of
-// both ends decide when it is launched (transfer/engine_bundle.cc), and NcclTransport tells what of
-// it has moved. Whoever waits for the firing is told from here, with no way over control.
+// The armed prepared transfers of a GPU's lane on route `nccl`, in bundles: all transfers between
+// the same two prepared batches. Sees when the word of this end allows a bundle's next firing, and
+// says so once. The engines of both ends decide when the firing is launched
+// (transfer/engine_bundle.cc); NcclTransport tells how much of it has moved. The client's 'over'
+// word advances from here, without a detour by control.
 //
-// Home: the lane, but for constructor and destructor. An armed transfer is answered once, because
-// it is aborted or the lane goes; it is aborted only while no group carries its bundle, and nothing
-// is gathered ahead.
+// Home: the lane, but for constructor and destructor. An armed transfer is answered once: because
+// it is aborted, or because the lane is taken down. It is aborted only while no group carries its
+// bundle and nothing of that is gathered ahead.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,11 @@
 
 namespace ferry {
 
-// A transfer to be armed; see Armed.
+// One half to be armed.
 struct BundleHalf {
   TransferId transfer;
   uint32_t attempt = 0;
+  // Its bundle, and its place in the bundle's order of bytes.
   uint64_t bundle = 0;
   uint64_t place = 0;
   PreparedBatch* own = nullptr;
@@ -37,23 +39,23 @@ struct BundleHalf {
 
 class NcclBundles : private Poller {
  public:
-  // The word of our end allows the next firing of a bundle; from the lane.
+  // Called from the lane: the word of this end allows the bundle's next firing.
   using Wanted = std::function<void(uint64_t bundle)>;
 
   NcclBundles(Lane& lane, OpSink sink, Wanted wanted)
       : lane_(lane), sink_(std::move(sink)), wanted_(std::move(wanted)) {}
-  // Answers what is left with ABORTED and waits for the lane. Not from the lane.
+  // Answers the halves that are left with ABORTED, and waits for the lane. Not from the lane.
   ~NcclBundles() override;
 
   void Arm(std::vector<BundleHalf> halves);
-  // The bundle that it has left.
+  // Takes a half out and answers it. Returns the bundle that it has left.
   uint64_t Abort(TransferId transfer, uint32_t attempt, const absl::Status& why);
 
-  // Of a firing.
+  // Bytes of one firing of the bundle.
   uint64_t BytesOf(uint64_t bundle) const { return bundles_.at(bundle)->bytes; }
-  // Our parts of so many bytes of it.
+  // This end's parts of the firing's bytes [offset, offset + bytes).
   std::vector<GroupPart> PartsOf(uint64_t bundle, uint64_t offset, uint64_t bytes) const;
-  // So much of the firing has arrived, or left.
+  // `bytes` more of the firing have arrived, or left.
   void OnMoved(uint64_t bundle, uint64_t bytes);
 
  private:
@@ -61,9 +63,9 @@ class NcclBundles : private Poller {
     PreparedBatch* own = nullptr;
     std::vector<BundleHalf> halves;  // by place
     uint64_t bytes = 0;
-    uint64_t over = 0;   // firings
-    uint64_t moved = 0;  // of the one after these
-    bool told = false;   // that it is wanted
+    uint64_t over = 0;   // firings that are over
+    uint64_t moved = 0;  // bytes of the firing after these
+    bool told = false;   // `wanted_` was called for that firing
     bool Wants() const { return !told && own->Wants(over + 1); }
   };
 
@@ -72,18 +74,18 @@ class NcclBundles : private Poller {
   bool Poll() override;
   bool Busy() const override { return false; }
   bool Watching() const override { return !bundles_.empty(); }
-  // A GPU may write the words.
+  // A GPU may write the words, and rings no doorbell.
   bool Restless() const override { return !bundles_.empty(); }
   bool PrepareToPark() override;
 
   Lane& lane_;
   const OpSink sink_;
   const Wanted wanted_;
-  bool polled_ = false;  // by the lane
+  bool polled_ = false;  // the lane has it as a poller
   absl::btree_map<uint64_t, std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, std::pair<uint64_t, uint64_t>>
-      places_;                     // bundle and place
-  std::vector<OpResult> answers_;  // to be given by a task
+      places_;                     // by transfer and attempt: its bundle and place
+  std::vector<OpResult> answers_;  // given to the sink by a task
 };
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads for calls that may hang: each call has its own, so that none of them waits for another.
-// Made and used by one thread; the destructor waits for all of them.
+// Threads for calls that may hang: each call has a thread of its own, so that no call waits for
+// another. Made and used by one thread; the destructor waits for all calls.
 #pragma once
 
 #include <condition_variable>
@@ -17,9 +17,9 @@ namespace ferry {
 class CallThreads {
  public:
   ~CallThreads() { Join(absl::InfiniteDuration()); }
-  // `name`: at most 15 characters.
+  // Runs `call` on a thread of its own. `name`: at most 15 characters.
   void Run(std::string name, Task call);
-  // Waits for all that run. False if they take longer.
+  // Waits for all calls. False if they take longer than `patience`.
   bool Join(absl::Duration patience);
 
  private:

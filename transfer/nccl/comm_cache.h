@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the communicators of this daemon's GPUs: how they stand, what they cost, who
-// used them last, and which of them should go. A communicator is of a clique and of the lives of
-// its two daemons; each opening is an attempt, and one attempt may be going while the next one
-// comes. Only books: opening and ending are CommTable's. Pure; home: control.
+// The books of the communicators of this daemon's GPUs: their states, what they cost, when each was
+// last used, and which should go. A communicator belongs to a clique and to the lives of its two
+// daemons. Each opening of it is an attempt; one attempt may be closing while the next opens.
+// CommTable opens and ends communicators. Pure; home: control.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,26 @@
 namespace ferry {
 
 enum class CommState : uint8_t {
-  kWaiting,  // for room
+  kWaiting,  // waits for room
   kOpening,
   kOpen,
-  kClosing,  // or is to be, when its groups are over at both ends
+  kClosing,  // closing, or to be closed when its groups are over at both ends
   kAborting,
-  kFailed,  // gone; stays for people until its clique's next attempt
+  kFailed,  // gone; listed for people until its clique's next attempt
 };
 struct CommRow {
   Clique clique;
-  Incarnation low, high;  // of the daemons
+  Incarnation low, high;  // the lives of the two daemons
   uint32_t attempt = 0;
-  GlobalDeviceId device;  // ours
+  GlobalDeviceId device;  // the device of the clique that is this daemon's
   CommState state = CommState::kOpening;
-  absl::Time since;      // of the attempt
+  absl::Time since;      // when the attempt began
   absl::Time last_used;  // or opened
   absl::Duration open_took;
-  uint64_t bytes = 0;   // of the GPU's memory that it is thought to take: see OnOpened
-  uint64_t groups = 0;  // launched on it
-  uint64_t moved = 0;   // bytes of these
-  size_t running = 0;   // of these
+  uint64_t bytes = 0;   // GPU memory that it is assumed to take: see OnOpened
+  uint64_t groups = 0;  // groups launched on it
+  uint64_t moved = 0;   // bytes that these groups move
+  size_t running = 0;   // groups that are not over
   std::string error;
 };
 
@@ -49,53 +49,56 @@ class CommCache {
   };
   using Id = uint64_t;
 
-  // How long a busy one has been open, at least, when it goes for one that waits: opening one takes
-  // a tenth of that.
+  // How long a busy communicator has been open, at least, when it is closed for one that waits.
+  // Opening one takes about a tenth of that.
   static constexpr absl::Duration kTurn = absl::Milliseconds(500);
-  // How long others let one open alone, at most, so that what it takes can be told from theirs.
+  // How long others let one communicator open alone, at most, so that its memory can be told from
+  // theirs.
   static constexpr absl::Duration kAlone = absl::Seconds(1);
 
-  // `bytes_per_device`: what the communicators of one GPU may have together, and a first one
-  // whatever it takes; the next one's bytes are thought to be those of the last one that was
-  // measured alone, and until one was they open one after the other. Who wants more waits:
-  // idle ones go, but if nobody waits not the one used last, and after their turn busy ones too.
-  // `idle`: so long unused they go anyway; infinite: never.
+  // `bytes_per_device`: memory budget of all communicators of one GPU; its first one is always
+  // allowed. The next is assumed to cost what the last undisturbed opening cost. Until there is
+  // one, openings are serialised, for at most kAlone each. A communicator that finds no room waits.
+  // Idle ones are closed for it, and busy ones after their turn. If none waits, the one that was
+  // used last stays. `idle`: an unused communicator is closed after this time; infinite: never.
   CommCache(uint64_t bytes_per_device, absl::Duration idle)
       : bytes_per_device_(bytes_per_device), idle_(idle) {}
 
-  // From the next look on.
+  // Both hold from the next look on.
   void SetBounds(uint64_t bytes_per_device, absl::Duration idle) {
     bytes_per_device_ = bytes_per_device;
     idle_ = idle;
   }
 
-  // It waits until it is named by TakeToOpen.
+  // A new attempt. It waits until TakeToOpen() names it.
   Id Open(absl::Time now, const CommRow& row);
-  // What waits and has room, first come, first served on each GPU: it is being opened.
+  // The attempts that wait and have room, first come, first served on each GPU. They count as
+  // opening from now on.
   std::vector<Id> TakeToOpen(absl::Time now);
-  // `went`: bytes of the GPU's free memory that went meanwhile. Where others of the GPU came or
-  // went as well that is no measure of this one, and the last sure one stands for it; so it does
-  // where clients must have taken or freed memory, since nothing went, or more than four times what
-  // the last sure one took or less than a quarter. What two say in a row is believed all the same:
-  // the last sure one may have been wrong. Returns the bytes it is thought to take.
+  // An attempt is open. `went`: bytes of GPU memory that went while it opened. They are ignored,
+  // and the last reliable value stands, if they are 0, if another communicator of the GPU came or
+  // went at the same time, or if they differ from that value by more than 4x: then clients took or
+  // freed memory. Two such odd values in a row that are alike are accepted: the reliable value may
+  // have been wrong. Until there is a reliable value, any that is not 0 stands. Returns the bytes
+  // that the communicator is assumed to take.
   uint64_t OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took);
   void OnLaunch(absl::Time now, Id id, uint64_t bytes);
   void OnOver(absl::Time now, Id id);
-  // No further group goes on it, and it will be ended.
+  // No further group goes on the communicator, and it will be ended.
   void OnClosing(Id id);
-  // It is being ended; `error` is why it is aborted, "" if it is closed.
+  // The communicator is being ended: aborted because of `error`, or closed if that is "".
   void OnEnding(Id id, std::string error);
   void OnGone(Id id);
 
-  // Cliques whose communicator should be closed, least recently used first, and whether it should
-  // if it is busy as well; each is named again only after a while, since its leader may find it in
+  // Cliques whose communicator should be closed, the least recently used first; true: even if it is
+  // busy. A clique is named again only after a while, since its leader may find the communicator in
   // use.
   std::vector<std::pair<Clique, bool>> TakeToEvict(absl::Time now);
-  // When TakeToOpen or TakeToEvict may have something because of time alone; after the last look,
-  // which is TakeToOpen and then TakeToEvict.
+  // When TakeToOpen() or TakeToEvict() may have something to do because time has passed. Counts
+  // from the last look, which is TakeToOpen() and then TakeToEvict().
   absl::Time NextLook() const;
 
-  // Some GPU had more than it may when TakeToEvict looked last.
+  // Whether some GPU was over its budget when TakeToEvict() looked last.
   bool beyond() const { return beyond_; }
 
   CommState StateOf(Id id) const { return entries_.at(id).state; }
@@ -105,31 +108,32 @@ class CommCache {
 
  private:
   struct Entry : CommRow {
-    absl::Time begun;        // to open
-    bool disturbed = false;  // meanwhile, by others of its GPU
+    absl::Time begun;        // when the opening began
+    bool disturbed = false;  // others of its GPU came or went while it opened
     absl::Time opened;
-    absl::Time asked = absl::InfinitePast();  // to be evicted
+    absl::Time asked = absl::InfinitePast();  // when it was last named by TakeToEvict()
   };
   static bool ComesOrGoes(const Entry& entry);
-  // It comes or goes: those that are being opened on its GPU, and it, cannot be measured.
+  // The entry comes or goes: neither it nor those that open on its GPU at the same time can be
+  // measured.
   void Disturb(Id id);
-  // Nobody may open beside it, until then.
+  // No other communicator of the GPU may begin to open before this.
   absl::Time AloneUntil(const Entry& entry) const;
-  // When to look for what is due at `due`. If that is past, the last look saw it already: it waits
-  // for something else than time, and to look again at once would keep control busy.
+  // When to look for what is due at `due`. If that is past, the last look has seen it, and it waits
+  // for something other than time: to look again at once would keep control busy.
   absl::Time LookFor(absl::Time due) const;
-  // Whether `went` is what the entry took: see OnOpened.
+  // Whether to believe that the entry took `went` bytes: see OnOpened.
   bool Believe(const Entry& entry, uint64_t went);
-  // What each GPU's have, or will.
+  // By GPU: the bytes of its communicators, including those that open.
   absl::btree_map<GlobalDeviceId, uint64_t> Used() const;
   uint64_t bytes_per_device_;
   absl::Duration idle_;
   absl::btree_map<Id, Entry> entries_;
   Id next_ = 1;
   bool beyond_ = false;
-  uint64_t expected_ = 0;  // bytes of the next one
-  bool sure_ = false;      // one that nobody disturbed took as many
-  uint64_t odd_ = 0;       // what went with the last one, if that was unlike expected_
+  uint64_t expected_ = 0;  // bytes that the next communicator is assumed to take
+  bool sure_ = false;      // `expected_` was measured by an undisturbed opening
+  uint64_t odd_ = 0;       // bytes of the last opening if they were unlike `expected_`; else 0
   absl::Time looked_ = absl::InfinitePast();
   Counts counts_;
 };

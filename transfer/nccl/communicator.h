@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of one attempt of a clique's communicator. NCCL's calls may hang, and what frees one
-// that does is an abort from another thread: so three threads meet here, each with its part, and a
-// gate between them. An opener thread opens it and warms it up; then the lane launches groups on
-// it; a reaper thread aborts it, once nobody is inside NCCL with it any more, or whoever is does
-// not come out by itself. Blocking communicators only: what they queue is on its stream when the
-// call returns.
+// One rank of one attempt of a clique's communicator. NCCL's calls may hang, and only an abort from
+// another thread frees a call that hangs. So three threads meet here, with a gate between them. An
+// opener thread opens the communicator and warms it up. Then the lane launches groups on it. A
+// reaper thread aborts it, once no thread is inside NCCL with it any more, or if a thread that is
+// does not come out by itself. Blocking communicators only: what a call queues is on its stream
+// when the call returns.
 //
-// Owned by CommTable, which destroys it when all three are done with it. Any thread may look.
+// Owned by CommTable, which destroys it when all three threads are done with it. Any thread may
+// read its state.
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,7 @@ class Communicator {
   enum class State : uint8_t {
     kOpening,
     kOpen,
-    kEnded,  // nobody begins a call any more
+    kEnded,  // no thread begins a call any more
   };
   // One operation of a group: contiguous bytes to or from the other rank.
   struct Operation {
@@ -40,10 +41,11 @@ class Communicator {
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
-  // How long the reaper waits for who is inside NCCL: a peer that died often ends a call by itself.
+  // How long the reaper waits for a thread inside NCCL: the death of a peer often ends a call by
+  // itself.
   static constexpr absl::Duration kGrace = absl::Milliseconds(100);
 
-  // Rank 0 is the leader's. `max_ctas`, the same at both, 0: NCCL's choice.
+  // Rank 0 is the leader's. `max_ctas` is the same at both ranks; 0: NCCL chooses.
   Communicator(const NcclApi& api, CudaDevice& device, int rank, int max_ctas);
   ~Communicator();
 
@@ -51,25 +53,25 @@ class Communicator {
   int rank() const { return rank_; }
 
   // --- An opener's thread.
-  // A fresh id, of the leader.
+  // The leader's rank only: makes a fresh unique id.
   absl::StatusOr<std::string> MakeId();
   struct Opened {
     absl::Duration took;
-    uint64_t bytes = 0;  // of the GPU's memory that went meanwhile
+    uint64_t bytes = 0;  // GPU memory that went during the opening
   };
-  // ROUTE_UNAVAILABLE, or that it was ended.
+  // ROUTE_UNAVAILABLE; or that the communicator was ended meanwhile.
   absl::StatusOr<Opened> Open(const std::string& unique_id);
 
   // --- The lane.
-  // Queues the operations as one group. Not OK: COMM_ABORTED, and it is of no use any more.
+  // Queues the operations as one NCCL group. COMM_ABORTED: the communicator is of no use any more.
   absl::Status Launch(const CudaStream& stream, absl::Span<const Operation> operations);
-  // What NCCL has noticed by itself.
+  // An error that NCCL has noticed by itself.
   absl::Status AsyncError(absl::string_view doing = "run a group");
 
   // --- Control.
   void End() { state_ = State::kEnded; }
 
-  // --- A reaper's thread, once, after End. May hang as NCCL does.
+  // On a reaper's thread: aborts the communicator. Once, after End(). May hang, as NCCL may.
   void Reap();
 
  private:
@@ -77,12 +79,12 @@ class Communicator {
   absl::Status OpenInside(const ncclUniqueId& id);
   absl::Status AwaitWarm();
   absl::Status CallGroup(void* stream, absl::Span<const Operation> operations);
-  // False if it has ended; else Leave follows.
+  // Enters NCCL with the communicator; false if it has ended. After true, Leave() must follow.
   bool Enter();
   void Leave();
-  // Until nobody is inside; false if it takes longer.
+  // Waits until no thread is inside; false if that takes longer than `patience`.
   bool AwaitEmpty(absl::Duration patience);
-  // Until neither that nor an opener's use of `warm_` goes on.
+  // Waits until neither that nor an opener's use of `warm_` goes on.
   void AwaitOut();
 
   const NcclApi& api_;
@@ -90,14 +92,15 @@ class Communicator {
   const int rank_;
   const int max_ctas_;
   std::atomic<State> state_{State::kOpening};
-  // Written by NCCL as soon as there is one, while its call goes on: what an abort needs.
+  // NCCL writes it as soon as there is a communicator, while the call still runs: an abort needs
+  // it.
   ncclComm_t comm_ = nullptr;
-  std::atomic<bool> initialized_{false};  // and that call is over
+  std::atomic<bool> initialized_{false};  // the call that makes `comm_` is over
   Mutex mutex_;
   std::condition_variable_any left_;
   int inside_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool opening_ ABSL_GUARDED_BY(mutex_) = false;  // an opener, inside or not
-  // The opener's until it is back, then the reaper's. Holds the context.
+  bool opening_ ABSL_GUARDED_BY(mutex_) = false;  // an opener is at work, inside NCCL or not
+  // Belongs to the opener until that returns, then to the reaper. Holds the context.
   std::unique_ptr<CudaStream> warm_;
 };
 

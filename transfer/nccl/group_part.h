@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our part of one chunk of a group, where its memory is. Plain data.
+// This end's part of one chunk of a group, by where it is in memory. Plain data.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-// `bytes` of a layout, from where `cursor` is.
+// `bytes` bytes of a layout, from the position of `cursor` on.
 struct GroupPart {
   bool send = false;
   uint64_t bytes = 0;

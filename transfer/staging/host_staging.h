@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One direction of a GPU's bytes on their way through host memory, for the routes that cannot move
-// the memory of GPUs by themselves (`tcp`, `ucx`): pinned slots, which the network sends from or
-// receives into, and the copies between them and the GPU. A slot has room for the largest message;
-// small messages share one, and are copied in one step together, which the copier may leave to a
-// kernel.
+// Stages one direction of a GPU's bytes in host memory, for the routes that cannot move GPU memory
+// by themselves (`tcp`, `ucx`). It has pinned slots, which the network sends from or receives into,
+// and copies between these and the GPU. A slot has room for the largest message. Small messages
+// share a slot, and are copied together in one step, which the copier may leave to a kernel.
 //
-// Home: the lane. A message has memory from Take to GiveBack, and is touched here from Copy until
-// it is told over. Copies begin in the order of Copy; nothing here waits.
+// Home: the lane. A message has memory from Take() to GiveBack(). This object touches that memory
+// from Copy() until it calls the message's `over`. Copies begin in the order of Copy(). Nothing
+// here waits, but Finish().
 #pragma once
 
 #include <cstddef>
@@ -25,32 +25,34 @@ namespace ferry {
 
 class HostStaging : public Poller {
  public:
-  static constexpr size_t kSlot = size_t{4} << 20;  // bytes
+  static constexpr size_t kSlot = size_t{4} << 20;  // bytes; the largest message
   enum class Direction { kOut, kIn };               // from the GPU, or to it
 
-  // Its owner keeps it where it is.
+  // A message on its way. Its owner must not move it between Copy() and `over`.
   struct Message {
     std::byte* memory = nullptr;
     size_t size = 0;  // not 0
-    // The GPU's memory: `size` bytes from `offset` in the first segment on.
+    // Where the message is in the GPU's memory: `size` bytes, which begin `offset` bytes into the
+    // first segment and go on in the next ones.
     const Segment* segment = nullptr;
     size_t offset = 0;
     void* owner = nullptr;
-    // Called from Poll once it is over.
+    // Called from Poll() when the copy is over.
     void (*over)(Message&) = nullptr;
 
-    size_t cut = 0;       // bytes that are in a step, or were
-    size_t steps = 0;     // under way, with bytes of it
-    absl::Status status;  // once it is over
+    size_t cut = 0;       // bytes that are or were in a step
+    size_t steps = 0;     // steps under way that have bytes of it
+    absl::Status status;  // how the copy went, once it is over
   };
 
   // `memory` has at least one slot.
   HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
               absl::Span<std::byte> memory);
-  // Waits until all copies are over, and tells them. The lane does not poll it any more.
+  // Waits until all copies are over, and calls `over` for each. The lane must not poll it any more.
   void Finish();
 
-  // Memory for a message of at most a slot; null if there is none now.
+  // Whether there is memory now for a message of `bytes`, at most a slot. Take() returns it, or
+  // null.
   bool CanTake(size_t bytes) const { return SlotFor(bytes) < slots_.size(); }
   std::byte* Take(size_t bytes);
   void GiveBack(std::byte* memory);
@@ -62,13 +64,14 @@ class HostStaging : public Poller {
   bool Busy() const override { return !steps_.empty() || !waiting_.empty(); }
 
  private:
+  // Bytes of the slot that are given out, and messages that have them.
   struct Slot {
     size_t used = 0;
     size_t holders = 0;
   };
-  using Step = std::vector<Message*>;
+  using Step = std::vector<Message*>;  // the messages of a step
 
-  size_t SlotFor(size_t bytes) const;  // slots_.size() if there is none
+  size_t SlotFor(size_t bytes) const;  // slots_.size() if none has room
   void StartStep();
   void CutPieces(Message& message, size_t& room);
   void EndStep(const absl::Status& status);
@@ -78,30 +81,30 @@ class HostStaging : public Poller {
   const std::unique_ptr<Copier> copier_;
   const absl::Span<std::byte> memory_;
   std::vector<Slot> slots_;
-  size_t open_ = 0;                // the slot that messages are put into, as long as they fit
-  std::deque<Message*> waiting_;   // not cut to their end
-  std::deque<Step> steps_;         // under way
+  size_t open_ = 0;                // the slot that messages are put into as long as they fit
+  std::deque<Message*> waiting_;   // messages that are not cut to their end
+  std::deque<Step> steps_;         // steps under way, the oldest first
   std::vector<CopyPiece> pieces_;  // kept for its memory
 };
 
-// Both directions of one GPU, for all routes that stage: whoever has taken memory gives it back,
-// and whoever got none asks again when the lane next polls it. Made and destroyed by any thread but
-// the lane's; all else is the lane's.
+// Both directions of one GPU, for all routes that stage. A route gives back the memory that it has
+// taken. A route that got none asks again when the lane polls it next. Made and destroyed by any
+// thread but the lane's; everything else is for the lane.
 class GpuStaging {
  public:
   struct Parts {
     std::unique_ptr<Copier> out;   // from the GPU to `memory`
-    std::unique_ptr<Copier> in;    // and back
-    absl::Span<std::byte> memory;  // pinned, half of it for each direction; outlives this
+    std::unique_ptr<Copier> in;    // from `memory` to the GPU
+    absl::Span<std::byte> memory;  // pinned, half for each direction; outlives this
     std::function<void()> enter;   // makes the GPU's context current
   };
   GpuStaging(Lane& lane, Parts parts);
-  // Nobody has memory of it any more.
+  // All memory must have been given back.
   ~GpuStaging();
 
   HostStaging& out() { return *out_; }
   HostStaging& in() { return *in_; }
-  // A step of each.
+  // Polls both directions.
   void Poll() {
     out_->Poll();
     in_->Poll();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The insides of TcpTransport, private to transfer/tcp: tcp_transport.cc sets up, launches and
-// answers, tcp_links.cc opens and closes connections, tcp_send.cc and tcp_receive.cc move bytes,
-// tcp_staged.cc those of GPUs, tcp_prepared.cc fires what is prepared. Home: the lane.
+// The insides of TcpTransport, private to transfer/tcp. tcp_transport.cc sets up, launches and
+// answers; tcp_links.cc opens and closes connections; tcp_send.cc and tcp_receive.cc move bytes;
+// tcp_staged.cc moves those of GPUs; tcp_prepared.cc fires prepared transfers. Home: the lane.
 //
-// Ownership: `links` own their connections and queues, `ops` every op until it is answered. An op
-// that has ended but whose bytes a GPU still copies is in `ops` with `ended` set, and on no link.
+// Ownership: `links` own their connections and queues; `ops` has every op until it is answered. An
+// op that has ended, but whose bytes a GPU still copies, is in `ops` with `ended` set and on no
+// link.
 #pragma once
 
 #include <sys/uio.h>
@@ -43,16 +44,18 @@ struct TcpTransport::Impl : Poller {
   struct Op {
     explicit Op(TransportOp launched);
     TransportOp op;
-    SegmentMap memory;  // of op.segments
+    SegmentMap memory;  // op.segments as one row of bytes
     Link* link = nullptr;
-    absl::Status status;  // once it has ended
+    absl::Status status;  // how it ended; set with `ended`
     bool ended = false;   // it is answered when nothing copies its bytes any more
-    size_t copying = 0;   // chunks that are copied from or to the GPU
-    uint64_t cut = 0;     // sends: bytes that are in messages or chunks; receives: that are claimed
-    uint64_t over = 0;    // bytes that were written, or have arrived
-    std::optional<Turn> turn;  // a send that was not cut to its end
-    // Prepared: which firing both counts are of, whether the other end has announced itself (a
-    // receive) or which firing it wants (a send), and the last that was over.
+    size_t copying = 0;   // chunks that are being copied from or to the GPU
+    // Sends: bytes that are in messages or chunks; receives: bytes that are claimed.
+    uint64_t cut = 0;
+    uint64_t over = 0;         // bytes that were written or have arrived
+    std::optional<Turn> turn;  // sends that are not cut to their end
+    // Prepared. `firing`: the firing that `cut` and `over` count bytes of. `wanted`: receives, not
+    // 0: the other end has announced itself; sends: the firing that the other end wants. `fired`:
+    // the last firing that was over.
     Group* group = nullptr;
     uint64_t firing = 0;
     uint64_t wanted = 0;
@@ -63,106 +66,114 @@ struct TcpTransport::Impl : Poller {
     bool small() const { return bytes() <= kSmallBytes; }
   };
 
-  // The ops of one prepared batch on one link, in one direction: they are looked at as one.
+  // A bundle: the ops of one prepared batch on one link in one direction. Their words are looked at
+  // once.
   struct Group {
     PreparedBatch* own = nullptr;
     Link* link = nullptr;
     bool receives = false;
-    bool silent = false;  // a GPU may write its word, which rings no doorbell
+    bool silent = false;  // a GPU may write the batch's word, and rings no doorbell
     std::vector<Op*> ops;
-    uint64_t next = 1;   // the firing that is looked for
-    bool begun = false;  // our end wants it
-    size_t over = 0;     // ops of which it is over
+    uint64_t next = 1;   // the firing that is waited for or under way
+    bool begun = false;  // this end wants firing `next`
+    size_t over = 0;     // ops for which firing `next` is over
   };
 
-  // Bytes of one op on their way by host memory: from its queue until they are written, or from
-  // their entry's beginning until they are copied.
+  // Bytes of one op on their way through host memory. A send's chunk lives from its queue until it
+  // is written; a receive's from the beginning of its entry until it is copied.
   struct Chunk {
     Impl* owner = nullptr;
     Op* op = nullptr;  // null once it has ended
     Link* link = nullptr;
     bool receives = false;
-    uint64_t at = 0;  // of the op's bytes
+    uint64_t at = 0;  // where in the op's bytes the chunk begins
     HostStaging::Message message;
   };
 
-  // One message that is being written.
+  // The message that is being written on a connection.
   struct Outgoing {
+    // The bytes of one op in the message.
     struct Part {
-      Op* op = nullptr;  // null: it has ended
+      Op* op = nullptr;  // null: the op has ended
       uint64_t bytes = 0;
       size_t first_piece = 0;
       size_t end_piece = 0;
-      std::unique_ptr<Chunk> chunk;  // of a GPU
+      std::unique_ptr<Chunk> chunk;  // set if the bytes are a GPU's
     };
     std::vector<TcpEntry> entries;
     std::string head;
     std::vector<iovec> pieces;
-    size_t next_piece = 0;  // the first that is not written whole; it begins where that goes on
+    // First piece that is not wholly written; it begins where the writing goes on.
+    size_t next_piece = 0;
     std::vector<Part> parts;
-    // Bytes of ops that have ended: these have got their memory back.
+    // Copies of bytes whose ops have ended and got their memory back.
     std::vector<std::unique_ptr<std::byte[]>> kept;
     bool idle() const { return next_piece == pieces.size(); }
   };
 
-  // What is being read, message by message.
+  // What is being read from a connection, message by message.
   struct Incoming {
+    // One entry of the message, and where its bytes go.
     struct Part {
       TcpEntry entry;
-      bool known = false;            // it was looked up
-      bool dropped = false;          // nobody wants its bytes
-      std::unique_ptr<Chunk> chunk;  // of a GPU
+      bool known = false;            // the tag was looked up
+      bool dropped = false;          // nobody wants the bytes
+      std::unique_ptr<Chunk> chunk;  // set if the bytes go to a GPU
     };
-    std::array<std::byte, 16 << 10> ahead;  // what was read and not looked at, [begin, end)
+    // Bytes that were read and not looked at are [begin, end).
+    std::array<std::byte, 16 << 10> ahead;
     size_t begin = 0;
     size_t end = 0;
     TcpKind kind = TcpKind::kBytes;
-    std::vector<Part> parts;  // of the message that is being read, by entry
-    size_t next = 0;          // the part that is being read
-    uint64_t done = 0;        // bytes of that part
+    std::vector<Part> parts;  // by entry of the present message
+    size_t next = 0;          // index of the part that is being read
+    uint64_t done = 0;        // bytes of that part that have come
     bool in_message() const { return next < parts.size(); }
   };
 
   struct Connection {
     Connection(Link& link, uint32_t index) : link(link), index(index) {}
     Link& link;
-    const uint32_t index;  // 0: of what is small
+    const uint32_t index;  // 0: the connection for small messages
     UniqueFd socket;
     enum class State { kAbsent, kConnecting, kProving, kOpen } state = State::kAbsent;
     bool readable = false;
     bool writable = false;
-    bool ended = false;    // the peer sends no more than what has come
-    bool due = false;      // is in `due`
-    bool tried = false;    // an unknown tag was looked up before
-    bool waiting = false;  // reads no more until tasks were run, or there is memory to receive into
-    std::string answer;    // kProving: of what is expected, what has not come yet
+    bool ended = false;  // the peer sends nothing more
+    bool due = false;    // is in `due`
+    bool tried = false;  // an unknown tag was looked up before
+    // Reads no more until tasks were run, or until there is memory to receive into.
+    bool waiting = false;
+    std::string answer;  // kProving: the expected bytes that have not come yet
     Outgoing out;
     Incoming in;
   };
 
-  // The way to one device of a peer.
+  // The way to one device of a peer: a set of connections, and what waits for it.
   struct Link {
     TcpTransport::Impl* owner = nullptr;
     LinkKey key;
     uint64_t number = 0;  // TcpPeer::link
     std::string peer_name;
     std::string secret;
-    std::string id;  // TcpLinkId of the secret
+    std::string id;  // TcpLinkId() of `secret`
     TcpAddress address;
     enum class State { kClosed, kOpening, kOpen } state = State::kClosed;
     uint64_t serial = 0;
     std::vector<std::unique_ptr<Connection>> connections;
-    absl::Time open_by = absl::InfiniteFuture();    // ops wait for it to be open
-    absl::Time redial_at = absl::InfiniteFuture();  // connections that the peer has not taken
-    absl::Time retry_at = absl::InfinitePast();     // until then `refused` is what ops are told
+    absl::Time open_by = absl::InfiniteFuture();  // ops wait for the set to be open until then
+    // When to dial again connections that the peer has not taken.
+    absl::Time redial_at = absl::InfiniteFuture();
+    absl::Time retry_at = absl::InfinitePast();  // until then ops are refused with `refused`
     absl::Status refused;
     size_t ops = 0;
-    // Sends, [0] large and [1] small ones; of GPUs also what is copied and can be written.
+    // Sends, [0] large and [1] small. For GPUs, `ready` has chunks that are copied and can be
+    // written.
     FairQueue queues[2];
     std::deque<std::unique_ptr<Chunk>> ready[2];
-    size_t staged = 0;                              // bytes of sends that have memory
+    size_t staged = 0;                              // bytes of sends that have staging memory
     std::deque<std::pair<TcpKind, TcpEntry>> said;  // what connection 0 is to say
-    // By tag: [0] sends, whose tags the peer has given, [1] receives, whose tags are ours.
+    // Ops by tag: [0] sends, whose tags the peer chose; [1] receives, whose tags this daemon chose.
     absl::flat_hash_map<uint64_t, Op*> tags[2];
     bool wanting = false;  // is in `wanting`
     bool dials() const { return address.size > 0; }
@@ -176,8 +187,8 @@ struct TcpTransport::Impl : Poller {
   void TakeDown();
   void Start(TransportOp op);
   void Refuse(const TransportOp& op, absl::Status why);
-  // The op ends with `status`, here: no connection and no queue has it any more. It is answered
-  // at once, or when nothing copies its bytes.
+  // The op ends with `status`; no connection and no queue has it any more. It is answered at once,
+  // or when nothing copies its bytes.
   void End(Op& op, absl::Status status);
   void AnswerIfQuiet(Op& op);
   void Answer();
@@ -190,10 +201,10 @@ struct TcpTransport::Impl : Poller {
   int EventFd() const override { return epoll.get(); }
   bool PrepareToPark() override;
 
-  // Reads and writes what it can.
+  // Reads and writes as much as the connection allows.
   bool Serve(Connection& connection);
   void MarkDue(Connection& connection);
-  // Those that carry ops of this kind.
+  // Marks the link's connections that carry small, or large, ops.
   void MarkDue(Link& link, bool small);
 
   // --- tcp_links.cc
@@ -203,13 +214,14 @@ struct TcpTransport::Impl : Poller {
   void OnEvent(Connection& connection, uint32_t events);
   void OnConnected(Connection& connection);
   void Prove(Connection& connection);
-  // The peer takes no more strangers at once, or does not know the link yet: once more in a moment.
+  // The peer takes no more strangers at once, or does not know the link yet: dials again in a
+  // moment.
   void Redial(Connection& connection);
-  // All connections of the set are open.
+  // The set is open if all its connections are.
   void OpenIfWhole(Link& link);
-  // Of a set that is not open: its ops end so that another route may be tried.
+  // A set could not be opened: its ops end in a way that lets another route be tried.
   void FailOpening(Link& link, absl::Status why);
-  // Of one that is: its ops end.
+  // A set that was open has failed: its ops end.
   void FailSet(Link& link, absl::string_view why);
   void CloseSet(Link& link);
   void EndOps(Link& link, const absl::Status& status);
@@ -222,54 +234,56 @@ struct TcpTransport::Impl : Poller {
   // Says it on connection 0, with the next message.
   void Say(Link& link, TcpKind kind, const TcpEntry& entry);
   bool HasMore(const Connection& connection) const;
-  // Writes until the connection takes no more, but about a message; false if nothing was written.
+  // Writes until the connection takes no more, but about one message at most; false if nothing was
+  // written.
   bool Write(Connection& connection);
-  // Makes the next message; false if there is none.
+  // Makes the next message; false if there is nothing for one.
   bool NextMessage(Connection& connection);
   TcpKind TakeSaid(Link& link, Outgoing& out);
   void TakeSends(FairQueue& queue, Outgoing& out);
   void TakeChunks(std::deque<std::unique_ptr<Chunk>>& ready, Outgoing& out);
   void Written(Outgoing& out);
-  // An op that ends, or whose firing does, gets its memory back: the message keeps copies of what
-  // is left of its bytes.
+  // Gives an op that ends, or whose firing ends, its memory back: the message keeps copies of the
+  // op's bytes that are not written.
   void LetGo(Outgoing& out, Op& send);
 
   // --- tcp_receive.cc
-  // Reads until there is no more, but about a message; false if nothing was read.
+  // Reads until nothing more is there, but about one message at most; false if nothing was read.
   bool Read(Connection& connection);
-  // One call of the kernel; how many bytes have come.
+  // One call of the kernel; returns how many bytes came.
   size_t ReadSome(Connection& connection);
-  // Goes on with what was read ahead, until something must come, or happen, first.
+  // Goes on with the bytes that were read ahead, until more must come or something else must
+  // happen.
   void Parse(Connection& connection);
   bool BeginMessage(Connection& connection);
-  // What is said of a transfer; false if it cannot be understood yet.
+  // Handles an entry that has no bytes; false if it cannot be understood yet.
   bool Hear(Connection& connection, const TcpEntry& entry);
-  // Whether it is settled where the part's bytes go; if not, the connection waits, if it may.
+  // Whether it is known where the part's bytes go. If not, the connection waits, if it may.
   bool Settle(Connection& connection, Incoming::Part& part, bool may_wait);
-  // Neither is there a receive for its tag, nor will be.
+  // No receive has the part's tag, nor will have: its bytes are dropped.
   static bool Drop(Incoming::Part& part) { return part.known = part.dropped = true; }
-  // Why a receive cannot be sent these bytes; "" if it can.
+  // Why a receive must not be sent these bytes; "" if it may.
   static absl::string_view Objection(const Op& receive, const TcpEntry& entry);
-  // Appends the memory of the part's `size` bytes from `done` on, of about `most` pieces; how many
-  // bytes those are.
+  // Appends the memory for `size` bytes of the part from `done` on, in about `most` pieces. Returns
+  // how many bytes were appended.
   size_t AddPieces(Link& link, Incoming::Part& part, uint64_t done, size_t size, size_t most);
-  // So many bytes of the current parts have come.
+  // `bytes` more bytes of the present parts have come.
   void Advance(Connection& connection, size_t bytes);
   void EndPart(Link& link, Incoming::Part& part);
   void OnArrived(Op& receive, uint64_t bytes);
-  // An op that is not known may be on its way to this lane: it is, if it is here once the tasks
-  // that wait now have run. True if that is to be seen, false if it was.
+  // An op that is not known may still be on its way to this lane: it is if it is here once the
+  // tasks that wait now have run. True if that must be waited for, false if it was.
   bool MayBeOnItsWay(Connection& connection);
 
   // --- tcp_staged.cc
   void Want(Link& link);
-  // A part of an op that is to be copied, without memory yet.
+  // Makes a chunk of an op that is to be copied; it has no memory yet.
   std::unique_ptr<Chunk> MakeChunk(Link& link, Op& op, uint64_t at, size_t size);
-  // Copies what has memory; false if nothing has.
+  // Copies the chunks that have memory; false if none has.
   bool Stage(Link& link);
   void Copy(std::unique_ptr<Chunk> chunk);
   void Copied(HostStaging::Message& message);
-  // Memory of a chunk, if there is one.
+  // Gives back the chunk's memory, if it has some.
   void GiveBack(std::unique_ptr<Chunk> chunk);
 
   // --- tcp_prepared.cc
@@ -288,23 +302,26 @@ struct TcpTransport::Impl : Poller {
   const Options options;
   const Hooks hooks;
   GpuStaging* const staging;  // null: a host device
-  UniqueFd epoll;             // connections, and the timer
+  UniqueFd epoll;             // watches connections and the timer
   UniqueFd timer;
   absl::Time timer_at = absl::InfiniteFuture();
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
-  size_t active = 0;                 // ops that are not prepared
-  std::vector<Connection*> due;      // that can read, or write what there is to be written
-  std::deque<Link*> wanting;         // of a GPU: links with sends that have no memory yet
-  std::vector<Connection*> starved;  // of a GPU: that wait for memory to receive into
-  // Closed, but somebody up the stack may look at them: gone with the next Poll.
+  size_t active = 0;  // ops that are not prepared
+  // Connections that can read, or can write and have something to write.
+  std::vector<Connection*> due;
+  std::deque<Link*> wanting;         // GPUs: links with sends that have no memory yet
+  std::vector<Connection*> starved;  // GPUs: connections that wait for memory to receive into
+  // Closed connections that a caller further up the stack may still look at: destroyed by the next
+  // Poll().
   std::vector<std::unique_ptr<Connection>> closed;
   std::vector<std::unique_ptr<Group>> groups;
-  size_t silent = 0;  // of these
+  size_t silent = 0;  // groups whose words a GPU may write
   std::vector<OpResult> results;
-  absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>> chunks;  // being copied
-  std::vector<iovec> pieces;                                                  // kept for its memory
-  std::array<std::byte, 64 << 10> nowhere;  // where bytes go that nobody wants
+  // By message that is being copied.
+  absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>> chunks;
+  std::vector<iovec> pieces;                // kept for its memory
+  std::array<std::byte, 64 << 10> nowhere;  // takes bytes that nobody wants
 };
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendor table of UCX: what Ferry calls of libucp, found at run time, so that a machine without
-// UCX is a route that says why it is missing. Tests may fill one with fakes. Constant after
-// LoadUcx.
+// The vendor table of UCX: the functions of libucp that Ferry calls, found at run time, so that a
+// machine without UCX has no route `ucx` and says why. Tests may fill a table with fakes. Constant
+// after LoadUcx().
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The insides of UcxTransport, private to transfer/ucx: ucx_transport.cc sets up and takes down,
-// ucx_ops.cc moves the bytes of ops, ucx_staged.cc those that go by way of host memory,
+// The insides of UcxTransport, private to transfer/ucx. ucx_transport.cc sets up and takes down;
+// ucx_ops.cc moves the bytes of ops; ucx_staged.cc moves those that go by way of host memory;
 // ucx_links.cc opens and fails endpoints. Home: the lane.
 #pragma once
 
@@ -23,42 +23,42 @@
 
 namespace ferry {
 
-// Kinds of workers, as peers know them from the hello.
+// Kinds of workers, as hellos name them to peers.
 inline constexpr char kUcxNet[] = "net";
 inline constexpr char kUcxShm[] = "shm";
 
-// A transfer travels in messages of this size, so that a small one never waits behind a large one.
-// They are cut by position in the transfer: so both ends cut alike, however each has laid out its
-// bytes.
+// A transfer travels in messages of this size, so that a small transfer never waits behind a large
+// one. Messages are cut by position in the transfer, so both ends cut alike, however each has laid
+// out its bytes.
 inline constexpr size_t kUcxMessageBytes = HostStaging::kSlot;
 
 struct UcxTransport::Impl {
   struct Op;
   struct Link;
   struct Channel;
-  // For so long requests may take to return by themselves: a peer that lives and has stopped its
-  // half drops what comes, or has taken it, within a turn of its lane.
+  // How long requests may take to return by themselves. A living peer that has stopped its half
+  // drops what comes, or has taken it, within a turn of its lane.
   static constexpr absl::Duration kTimeToLeave = absl::Milliseconds(250);
   using OpKey = std::pair<TransferId, uint32_t>;
   using LinkKey = std::pair<PeerId, GlobalDeviceId>;
 
-  // One message of an op; UCX's callbacks get its address.
+  // One message of an op. UCX's callbacks get its address.
   struct Slot {
     Op* op = nullptr;
-    void* request = nullptr;  // while UCX has it and it can be cancelled
+    void* request = nullptr;  // while UCX has the request and it can be cancelled
     bool returned = false;
     size_t size = 0;
-    std::vector<ucp_dt_iov_t> pieces;              // only if the message is more than one
-    std::unique_ptr<HostStaging::Message> staged;  // while it has memory to be staged in
+    std::vector<ucp_dt_iov_t> pieces;              // only if the message has more than one
+    std::unique_ptr<HostStaging::Message> staged;  // set while the message has staging memory
   };
 
-  // The sends to one device of a peer: each has bounds of its own, so that one that does not take
-  // its messages holds up nobody else.
+  // The sends to one device of a peer. Each window has bounds of its own, so that a device that
+  // does not take its messages holds up no other.
   struct Window {
-    FairQueue sends;       // not all messages posted
+    FairQueue sends;       // sends whose messages are not all posted
     bool waiting = false;  // is in its channel's `waiting`
-    size_t requests = 0;   // that UCX has
-    size_t bytes = 0;      // of these
+    size_t requests = 0;   // requests that UCX has
+    size_t bytes = 0;      // bytes of these requests
   };
 
   struct Op : FairQueue::Item {
@@ -66,23 +66,24 @@ struct UcxTransport::Impl {
         : Item(SessionOf(op.transfer).value(), op.priority, bytes) {}
     Impl* owner = nullptr;
     TransportOp op;
-    Link* link = nullptr;  // null once it is stopped
+    Link* link = nullptr;  // null once the op is stopped
     Channel* channel = nullptr;
-    Window* window = nullptr;  // sends
-    std::vector<Slot> slots;   // one per message; never resized
-    size_t posted = 0;         // messages handed to UCX
-    size_t segment = 0;        // where the next message begins
+    Window* window = nullptr;  // sends only
+    std::vector<Slot> slots;   // one for each message; never resized
+    size_t posted = 0;         // messages that UCX was given
+    size_t segment = 0;        // where the next message begins: segment, and offset in it
     size_t offset = 0;
     size_t in_flight = 0;   // requests that have not returned
-    size_t copying = 0;     // messages that are copied from or to the GPU
-    size_t arrived = 0;     // receives: messages that need nothing more from the peer
+    size_t copying = 0;     // messages that are being copied from or to the GPU
+    size_t arrived = 0;     // receives: messages for which the peer need do nothing more
     bool direct = false;    // UCX has the GPU's memory
-    bool staged = false;    // it goes by way of host memory
+    bool staged = false;    // the bytes go by way of host memory
     bool overrun = false;   // the peer sent what was not agreed, and may go on
     bool finished = false;  // is in `finished_ops`
     absl::Status status;    // the first error
-    absl::Time leave_by = absl::InfiniteFuture();  // once it is stopped: when force is used
-    absl::Time drain_by = absl::InfiniteFuture();  // then: when the worker is thrown away
+    absl::Time leave_by = absl::InfiniteFuture();  // once the op is stopped: when force is used
+    // Once force is used: when the worker is thrown away.
+    absl::Time drain_by = absl::InfiniteFuture();
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
@@ -90,58 +91,62 @@ struct UcxTransport::Impl {
     }
   };
 
-  // The way to one device of a peer. Its endpoint is opened by the first op that needs it and
-  // outlives the loss of the peer's link, and aborts: a peer that lives drops what it does not
-  // take, so that all requests return. Closing an endpoint by force, under a peer that lives, is
-  // the last resort but one. UCX tells the peer by its keepalive only, and it pairs the endpoints
-  // of two workers by how many each has opened to the other: from then on they are out of step, and
-  // a receive whose bytes came by an endpoint of the peer's may be held by none that we can close.
-  // The last resort is to throw the worker away.
+  // The way to one device of a peer. Its endpoint is opened by the first op that needs it. The
+  // endpoint outlives aborts and the loss of the peer's link: a living peer drops what it does not
+  // take, so all requests return. To close the endpoint by force under a living peer is the last
+  // resort but one. UCX tells the peer only by its keepalive; and UCX pairs the endpoints of two
+  // workers by how many each has opened to the other. From then on the two are out of step: a
+  // receive whose bytes came by an endpoint of the peer may be held by an endpoint that we cannot
+  // close. The last resort is to throw the worker away.
   struct Link {
     Impl* owner = nullptr;
     LinkKey key;
     std::string address;
     Channel* channel = nullptr;
     ucp_ep_h endpoint = nullptr;
-    ucs_status_t error = UCS_OK;  // of `endpoint`
-    absl::Status lost;            // why it takes no ops
+    ucs_status_t error = UCS_OK;  // error of `endpoint`
+    absl::Status lost;            // not OK: why the link takes no ops
   };
 
+  // Messages of a receive that nobody waits for any more.
   struct Stray {
     uint64_t tag = 0;
-    size_t messages = 0;  // that may still come
+    size_t messages = 0;  // messages that may still come
   };
 
-  // A link with ops that were stopped and whose requests UCX may still have; when to look again.
+  // A link with stopped ops whose requests UCX may still have, and when to look again.
   struct Leaving {
     absl::Time at;
     Link* link = nullptr;
   };
 
-  // A worker and what is on it.
+  // A worker, and what is on it.
   struct Channel {
     std::string kind;
     UcxWorker::Settings settings;
     std::unique_ptr<UcxWorker> worker;  // null once closed
-    // Endpoints have error handling and can be closed by force. Not so in UCX's shared memory, old
-    // and new (where asking for it makes ends that differ, and UCX fall over them): there only
-    // destroying the worker makes the requests of a dead peer return.
+    // The worker's endpoints have error handling and can be closed by force. Not with UCX's shared
+    // memory, old or new: there, asking for error handling makes ends that differ, over which UCX
+    // fails. With shared memory only destroying the worker makes the requests of a dead peer
+    // return.
     bool forceable = true;
-    bool direct = false;  // of a GPU's lane: UCX is given the GPU's memory
+    bool direct = false;  // GPUs: UCX is given the GPU's memory
     size_t ops = 0;
     absl::flat_hash_map<LinkKey, std::unique_ptr<Window>> windows;
-    std::deque<Window*> waiting;  // those that have sends
-    size_t open_windows = 0;      // those with requests
+    std::deque<Window*> waiting;  // windows with sends
+    size_t open_windows = 0;      // windows with requests
     size_t receives_in_flight = 0;
-    size_t copying = 0;  // messages of its ops
-    // Staged receives whose messages have not all come, by tag. UCX has no request of these: what
-    // arrives is given memory then, so that messages nobody has sent yet keep none from others.
+    size_t copying = 0;  // messages of its ops that are being copied
+    // By tag: staged receives whose messages have not all come. UCX has no request for these: a
+    // message gets memory when it arrives, so that messages that nobody has sent yet keep no memory
+    // from others.
     absl::btree_map<uint64_t, Op*> arriving;
-    uint64_t looked_at = 0;  // of these, last
+    uint64_t looked_at = 0;  // the tag in `arriving` that was looked for last
     bool draining = false;   // see Drain
     bool drained() const { return copying == 0 && (forceable || receives_in_flight == 0); }
-    absl::Time drain_at = absl::InfiniteFuture();  // the first `drain_by` of its ops, or before
-    std::vector<void*> closing;                    // requests of endpoints that close
+    // The earliest `drain_by` of its ops, or before it.
+    absl::Time drain_at = absl::InfiniteFuture();
+    std::vector<void*> closing;  // requests of endpoints that are being closed
     std::deque<Stray> strays;
     std::vector<Leaving> leaving;
   };
@@ -156,20 +161,22 @@ struct UcxTransport::Impl {
   GpuStaging* const staging;                               // null: a host device
   const std::function<void(std::optional<PeerId>)> moved;  // UcxOptions::moved
   std::vector<std::unique_ptr<Channel>> channels;
-  // By channel; "" of one that is draining, gone, or about to: nobody may be told of its address.
+  // By channel. "" for a channel that is draining, gone, or about to be: no peer may be told its
+  // address.
   mutable Mutex addresses_mutex;
   std::vector<UcxAddressBlob> addresses ABSL_GUARDED_BY(addresses_mutex);
-  // Of links of workers that can be closed by force: see UcxAddressBlob.
+  // By link of a worker that can be closed by force: see UcxAddressBlob.
   absl::flat_hash_map<LinkKey, uint64_t> closings ABSL_GUARDED_BY(addresses_mutex);
   absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
   std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
-  std::vector<Op*> finished_ops;                   // complete; answered by the next Poll
-  std::vector<OpResult> results;                   // to be answered
-  absl::Time held_since = absl::InfiniteFuture();  // the first of them, while others are under way
-  std::vector<Op*> failed_ops;  // an error came by callback; stopped by the next Poll
+  std::vector<Op*> finished_ops;  // complete ops, which the next Poll answers
+  std::vector<OpResult> results;  // results that are to be answered
+  // Time of the first result, while other ops are under way.
+  absl::Time held_since = absl::InfiniteFuture();
+  std::vector<Op*> failed_ops;  // ops with an error from a callback, which the next Poll stops
   std::vector<Link*> failed_links;
-  // Of a GPU's lane only.
+  // A GPU's lane only: how its memory gets to UCX.
   std::string way;
 
   // --- Set up and take down.
@@ -184,12 +191,12 @@ struct UcxTransport::Impl {
   absl::Status OpError(absl::StatusCode code, Reason reason, const TransportOp& op,
                        absl::string_view why);
   void Refuse(const TransportOp& op, Reason reason, absl::string_view why);
-  // Messages of a receive that nobody waits for, which may come all the same: else they would lie
-  // in the worker for ever, and their sender would wait.
+  // A receive has ended of which messages may still come. They are dropped when they come: else
+  // they would lie in the worker for ever, and their sender would wait.
   void AddStrays(Channel& channel, uint64_t tag, size_t messages);
   void Start(TransportOp op);
   void FinishIfComplete(Op& op);
-  // The memory of a message: UCX's buffer, count and datatype of it.
+  // The memory of a message, as UCX takes it.
   struct Buffer {
     void* data = nullptr;
     size_t count = 0;
@@ -198,71 +205,71 @@ struct UcxTransport::Impl {
   // Cuts the next message off the op's segments.
   Buffer NextMessage(Op& op, Slot& slot);
   ucp_request_param_t RequestParam(Slot& slot, const Buffer& buffer);
-  // `arrived`: the message itself, if it has come already.
+  // `arrived`: the message, if it has come already.
   void PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_message_h arrived = nullptr);
   void PostSend(Op& op);
   void HandOver(Slot& send, const Buffer& buffer);
-  // Whether a window has as much under way as it may.
+  // Whether the window has as many requests or bytes under way as it may.
   bool Full(const Channel& channel, const Window& window) const;
   void Received(Slot& slot, ucs_status_t status, size_t length);
   void Sent(Slot& slot, ucs_status_t status);
   void Returned(Slot& slot, void* request);
-  // Ends an op as far as we can: nothing more is posted, receives are cancelled. It is answered
-  // when all of its requests have returned.
+  // Ends an op as far as this end can: posts nothing more and cancels receives. The op is answered
+  // when all its requests have returned.
   void StopOp(Op& op, const absl::Status& why);
 
   // --- By way of host memory.
 
-  // Memory for the op's next message, and where its bytes are.
+  // Takes memory for the op's next message, and notes where its bytes are.
   void Stage(Slot& slot);
   void Unstage(Slot& slot);
   HostStaging& StagingOf(const Op& op) { return op.receive() ? staging->in() : staging->out(); }
   void Copy(Slot& slot);
-  // Of a receive that UCX is done with.
+  // UCX is done with a message of a receive: copies it to the GPU, or gives its memory back.
   void CopyOrUnstage(Slot& receive);
   void Copied(HostStaging::Message& message);
-  // Gives memory to messages that have come: to all of them, or to the first one and those of at
-  // most so many ops.
+  // Gives memory to messages that have come, in the order in which they came. If the first one is
+  // of no op here, looks for messages of at most `most_ops` ops behind it.
   bool TakeArrivals(Channel& channel, size_t most_ops);
-  // The op's next message, if it has come and there is memory.
+  // Takes the op's next message if it has come and there is memory.
   bool TakeArrival(Op& op);
 
   // --- Links.
 
   absl::Status OpenEndpoint(Link& link);
-  // Ends what UCX has of this link, and what it is yet to get (`queued`).
+  // Stops the link's ops that UCX has and, if `queued`, those that UCX does not have yet.
   void StopOps(Link& link, const absl::Status& why, bool queued);
   // Closes the endpoint by force: nothing else makes the requests of a dead peer return.
   void CloseEndpoint(Link& link);
-  // Both.
+  // StopOps() and CloseEndpoint().
   void FailLink(Link& link, const absl::Status& why, bool queued);
-  // This end has closed the link's endpoint, and the peer is to close its own.
+  // This end has closed the link's endpoint by force: the peer must close its own as often.
   void CountClosing(const Link& link);
-  // The peer has counted so many; whether these are more than here.
+  // The peer has closed its endpoint `closings` times. True if that is more often than here.
   bool SetClosings(const LinkKey& key, uint64_t closings);
-  // Whether a stopped op is the link's, or that of one before it, and UCX may hold its requests. Of
-  // what it receives by shared memory UCX lets go by itself.
+  // Whether a stopped op is of this link, or of an earlier link to the same device, and UCX may
+  // hold its requests. UCX lets go by itself of receives by shared memory.
   bool HoldsRequests(const Link& link, const Op& op) const;
-  // When the first of these must have returned; the future: there is none, or force was used.
+  // When the first of these ops must have returned; infinite: there is none, or force was used.
   absl::Time LeaveBy(const Link& link) const;
-  // Sets it for those that have a time.
+  // Sets `leave_by` of those of these ops that have one.
   void SetLeaveBy(const Link& link, absl::Time time);
-  // Looks after those.
+  // Looks after these ops from now on.
   void Watch(Link& link);
-  // Whether peers may be told of the channel's address.
+  // Whether peers may be told of the channel's address: not if `is_closed`.
   void SetClosed(const Channel& channel, bool is_closed);
-  // Closes what holds requests for too long.
+  // Closes endpoints that hold requests for too long.
   bool CloseOverdue(Channel& channel);
-  // Drains the channel if that was not enough.
+  // Drains the channel if force was not enough.
   void DrainOverdue(Channel& channel);
-  // Throws the worker away, since it does not give requests back otherwise: its peers are refused
-  // until there is another one, so that their transfers take another route. Of shared memory there
-  // is none, and what UCX is reading for a receive it has to finish first.
+  // Throws the worker away, since it does not give requests back otherwise. Its peers are refused
+  // until there is another worker, so that their transfers take another route. With shared memory
+  // there will be no other, and UCX must first finish what it reads for a receive.
   void Drain(Channel& channel);
-  // As a task: a worker must not be destroyed from within its own progress.
+  // By a task: a worker must not be destroyed from inside its own progress.
   void PostFinishDraining(Channel& channel);
   void FinishDraining(Channel& channel);
-  // Another worker, with another address; endpoints to peers are opened anew.
+  // Makes another worker, with another address; endpoints to peers are opened anew.
   void Reopen(Channel& channel);
   void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
                 const absl::Status& why);
@@ -270,21 +277,21 @@ struct UcxTransport::Impl {
   // --- Progress.
 
   bool Busy(const Channel& channel) const;
-  // After progress of the channel's worker. Here and not in UCX's callbacks, which must not call
-  // UCX for much, and not in Launch or Abort, which must not answer.
+  // Called after progress of the channel's worker. Its work is not done in UCX's callbacks, which
+  // may call little of UCX, nor in Launch or Abort, which must not answer.
   bool AfterProgress(Channel& channel);
-  // UCX does not wake the lane for what has come already: all of it was looked at.
+  // UCX does not wake the lane for messages that have come already, so all of them were looked at.
   bool MayPark(Channel& channel);
   void Enqueue(Op& send);
-  // UCX has taken a message, or given it back.
+  // UCX has taken a message of the window, or given it back.
   void Occupy(Channel& channel, Window& window, size_t bytes);
   void Vacate(Channel& channel, Window& window, size_t bytes);
   bool PumpSends(Channel& channel);
-  // Looks for at most so many strays; whether any has come.
+  // Looks for at most `most` strays. True if one has come.
   bool DropStrays(Channel& channel, size_t most);
   bool DropMessage(Channel& channel, uint64_t tag);
-  // Hands the results to the sink, a moment later while more is under way: each call of the sink
-  // wakes whoever waits for it.
+  // Hands the results to the sink; while more ops are under way, a moment later, because each call
+  // of the sink wakes whoever waits for it.
   bool Answer();
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One UCX context and its worker, owned and driven by one lane: creation with a set of transports,
-// progress, parking. What the requests mean is UcxTransport's affair. Home: lane.
+// One UCX context and its worker, owned and driven by one lane: made with a set of UCX transports,
+// progressed, parked. UcxTransport knows what the requests mean. Home: the lane.
 #pragma once
 
 #include <functional>
@@ -18,27 +18,29 @@ namespace ferry {
 
 class UcxWorker : public Poller {
  public:
-  using Settings = std::vector<std::pair<std::string, std::string>>;  // as UCX_..., without "UCX_"
+  // Names without "UCX_", and values.
+  using Settings = std::vector<std::pair<std::string, std::string>>;
 
-  // Settings that this UCX does not know are skipped, but for TLS and NET_DEVICES.
+  // A setting that this UCX does not know is skipped, but TLS and NET_DEVICES must be known.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const UcxApi& api, std::string kind,
                                                            const Settings& settings);
-  // Whatever requests are left are gone afterwards and touch no memory.
+  // Requests that are left end with the worker, and touch no memory afterwards.
   ~UcxWorker() override;
 
   const std::string& kind() const { return kind_; }
   const std::string& address() const { return address_; }
   ucp_worker_h get() const { return worker_; }
 
-  // Whether this UCX, with these settings, moves memory of GPUs.
+  // Whether this UCX, with these settings, moves GPU memory.
   bool HandlesCuda() const;
-  // Host memory that messages are sent from and received into again and again: registered once.
-  // What cannot be is registered by UCX as it needs it.
+  // Registers host memory that messages are sent from and received into again and again. If that
+  // fails UCX registers the memory when it needs it.
   void Map(absl::Span<std::byte> memory);
-  ucp_mem_h mapped() const { return mapped_; }  // null: none is
+  ucp_mem_h mapped() const { return mapped_; }  // null: no memory is registered
 
-  // What Poll does after progress (true if it did anything), whether there is anything to poll for,
-  // whether the lane may sleep until UCX has something, and whether it must look at the clock.
+  // `after_progress`: called by Poll() after progress, true if it did anything. `busy`: whether
+  // there is anything to poll for. `may_park`: whether the lane may sleep until UCX has something.
+  // `restless`: whether the lane must look at the clock.
   void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
                 std::function<bool()> may_park, std::function<bool()> restless);
   bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// C++17 over ferry_cuda.h: the application's GPU memory as arenas, and its streams as those that
-// say 'defined' and wait for 'over'. Header only; needs no header of CUDA (a Stream is a CUstream
-// or a cudaStream_t). What the calls mean is said in ferry_cuda.h.
+// C++17 over ferry_cuda.h: the application's GPU memory as arenas, and its streams, which store
+// 'defined' and wait for 'over'. Header only; needs no header of CUDA (a Stream is a CUstream or a
+// cudaStream_t). ferry_cuda.h says what the calls mean.
 //
 //   auto send = session.Send(gpu, {transfer});          // to be defined at counter 3, value 7
 //   Produce<<<grid, block, 0, stream>>>(...);
@@ -20,7 +20,7 @@ namespace ferry::cuda {
 
 using Stream = ferry_cuda_stream;
 
-// Memory of the application: see ferry_arena_import_cuda.
+// An arena of the application's device memory: see ferry_arena_import_cuda.
 inline Result<Arena> ImportArena(Session& session, uint64_t device, void* pointer, uint64_t bytes) {
   ferry_arena* arena = nullptr;
   Status status(ferry_arena_import_cuda(session.get(), device, pointer, bytes, &arena));
@@ -28,7 +28,7 @@ inline Result<Arena> ImportArena(Session& session, uint64_t device, void* pointe
   return Arena(arena);
 }
 
-// A VMM allocation's descriptor, which stays the caller's, and its length.
+// A VMM allocation by its descriptor, which stays the caller's, and its length.
 struct Segment {
   int fd = -1;
   uint64_t bytes = 0;
@@ -48,7 +48,7 @@ inline Result<Arena> ImportArena(Session& session, uint64_t device,
   return Arena(arena);
 }
 
-// FERRY_MEMORY_..., and the GPU's ordinal in this process (-1: host memory).
+// The kind of memory, FERRY_MEMORY_..., and the GPU's ordinal in this process (-1: host memory).
 inline int Memory(const Arena& arena) { return ferry_arena_memory(arena.get()); }
 inline int Device(const Arena& arena) { return ferry_arena_cuda_device(arena.get()); }
 
@@ -67,7 +67,7 @@ inline Status Fire(Prepared& prepared, Stream stream, uint64_t* firing = nullptr
 inline Status Wait(Prepared& prepared, Stream stream, uint64_t firing) {
   return Status(ferry_stream_wait_prepared(prepared.get(), stream, firing));
 }
-// For the last one fired here.
+// Waits for the last firing that was asked for at this end.
 inline Status Wait(Prepared& prepared, Stream stream) {
   return Wait(prepared, stream, prepared.fired());
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas as DLPack tensors, and DLPack tensors as arenas: what torch.from_dlpack, cupy and jax take
-// and give, without a copy. Header only. The structs are those of the DLPack specification's
-// DLManagedTensor (the "dltensor" capsule), under names of our own, so that this header and
-// dlpack.h can be used side by side; a pointer to one is cast to the other.
+// Arenas as DLPack tensors and DLPack tensors as arenas, without a copy: what torch.from_dlpack,
+// cupy and jax take and give. Header only. The structs are those of the DLPack specification's
+// DLManagedTensor (the "dltensor" capsule) under names of our own, so that one file may include
+// both this header and dlpack.h; a pointer to one is cast to the other.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct ManagedTensor {
   void (*deleter)(ManagedTensor* self);
 };
 
-// FERRY_... of element types; nothing for what DLPack has no name for.
+// DLPack's name of an element type FERRY_...; nothing if DLPack has none.
 inline std::optional<DataType> ToDlpack(int data_type) {
   enum : uint8_t { kInt, kUInt, kFloat, kBfloat = 4, kComplex, kBool };
   switch (data_type) {
@@ -97,7 +97,8 @@ inline int FromDlpack(DataType type) {
   return FERRY_UNSPECIFIED;
 }
 
-// Nothing for a shape that no memory has: a negative dimension, or more than can be counted.
+// The tensor's size. Nothing for an impossible shape: a negative dimension, or more bytes than 64
+// bits can count.
 inline std::optional<uint64_t> Bytes(const Tensor& tensor) {
   uint64_t bits = uint64_t{tensor.dtype.bits} * tensor.dtype.lanes;
   for (int32_t i = 0; i < tensor.ndim; ++i) {
@@ -108,9 +109,9 @@ inline std::optional<uint64_t> Bytes(const Tensor& tensor) {
   return bits / 8 + (bits % 8 != 0);
 }
 
-// A tensor over the arena from `offset`, row-major. It owns the arena: the deleter, which its
-// consumer calls once, frees it. Null, and the arena is as it was, if DLPack has no name for the
-// type or the tensor does not fit.
+// A row-major tensor over the arena from `offset`. It takes the arena: the deleter, which the
+// consumer calls once, frees it. Null if DLPack has no name for the type or if the tensor does not
+// fit the arena; the arena stays the caller's then.
 inline ManagedTensor* Export(Arena& arena, int data_type, std::vector<int64_t> shape,
                              uint64_t offset = 0) {
   struct Owner {
@@ -150,9 +151,9 @@ inline bool Compact(const Tensor& tensor) {
   return true;
 }
 
-// A compact tensor on a GPU as an arena on `device`; its memory stays the tensor's, which must be
-// kept until the arena is freed. The status of one that is not, or is not on a GPU, is
-// INVALID_ARGUMENT: ferry_arena_import_cuda says what memory can be shared.
+// A compact tensor on a GPU as an arena on `device`. The memory stays the tensor's, which must be
+// kept until the arena is freed. INVALID_ARGUMENT for a tensor that is not compact or not on a GPU.
+// ferry_arena_import_cuda says what memory can be shared.
 inline Result<Arena> Import(Session& session, uint64_t device, const ManagedTensor& managed) {
   const Tensor& tensor = managed.tensor;
   // The library refuses a null pointer with a text that says so, and more bytes than are there.

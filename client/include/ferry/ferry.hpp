@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // C++17 over ferry.h: owning handles, batches from vectors, futures and callbacks. Header only;
-// throws nothing itself and works with -fno-exceptions. What the calls mean is said in ferry.h.
+// throws nothing itself and works with -fno-exceptions. ferry.h says what the calls mean.
 //
 //   auto session = ferry::Session::Open();
 //   if (!session) return Fail(session.status());
@@ -33,7 +33,7 @@ inline uint64_t Nanoseconds(Duration duration) {
   return duration.count() > 0 ? static_cast<uint64_t>(duration.count()) : 0;
 }
 
-// A list as the C ABI takes it: null if nothing is in it.
+// A list's data as the C ABI takes it: null if the list is empty.
 template <typename List>
 auto DataOrNull(const List& list) -> decltype(list.data()) {
   return list.empty() ? nullptr : list.data();
@@ -71,7 +71,7 @@ class Arena {
                            std::vector<uint64_t> indices) const {
     return {arena_.get(), offset, block_bytes, std::move(indices)};
   }
-  // Whatever device it is on.
+  // Copies, whatever device the arena is on: see ferry_arena_read.
   Status Read(uint64_t offset, void* to, uint64_t length) const {
     return Status(ferry_arena_read(arena_.get(), offset, to, length));
   }
@@ -80,7 +80,7 @@ class Arena {
   }
   Status Release() { return Status(ferry_arena_release(arena_.get())); }
   ferry_arena* get() const { return arena_.get(); }
-  // The caller's from here on.
+  // Gives up ownership: the caller frees the arena.
   ferry_arena* release() { return arena_.release(); }
 
  private:
@@ -90,7 +90,7 @@ class Arena {
   std::unique_ptr<ferry_arena, Free> arena_;
 };
 
-// One end of one transfer. Its bytes are `ranges`, `strided` or `blocks`: at most one of them.
+// One end of one transfer: see ferry_transfer. At most one of `ranges`, `strided` and `blocks`.
 struct Transfer {
   Transfer() = default;
   Transfer(uint64_t remote_device, std::string key, std::vector<ferry::Range> ranges = {})
@@ -114,12 +114,12 @@ struct Transfer {
 
 struct PostOptions {
   std::string domain;
-  uint32_t over_timeline = 0;  // 0: any, one for each device
+  uint32_t over_timeline = 0;  // 0: the library picks one for each device
   Duration deadline{0};        // 0: the daemon's default
   int32_t priority = 0;
   int route = FERRY_ROUTE_ANY;
   std::string request_id;
-  uint64_t continues = 0;  // a transfer of this session, or none
+  uint64_t continues = 0;  // a transfer of this session, or 0
 
   ferry_post_options Raw() const {  // points into this
     ferry_post_options raw = {};
@@ -159,8 +159,9 @@ class Batch {
     return Status(ferry_batch_poison(batch_.get(), why.c_str()));
   }
 
-  // Calls `done()` once when the batch is over, on a thread of the library; at most one a batch,
-  // and not together with Future(). After an error it is never called.
+  // Calls `done()` once when the batch is over, on a thread of the library (or here, if it is
+  // over). At most once a batch, and not together with Future(). After an error `done` is never
+  // called.
   template <typename Done>
   Status OnOver(Done done) {
     auto kept = std::make_unique<Done>(std::move(done));
@@ -175,7 +176,7 @@ class Batch {
     return status;
   }
 
-  // How the batch ended, as Wait() says; the future takes the batch along.
+  // How the batch ended, as Wait() says. The future takes the batch along.
   std::future<Status> Future() && {
     struct Pending {
       Batch batch;
@@ -208,15 +209,16 @@ class Batch {
   std::unique_ptr<ferry_batch, Free> batch_;
 };
 
-// How one of them ended that is over, whose place `index` becomes; null ones are passed over. See
-// ferry_wait_any.
+// Waits until one of `batches` is over; `index` becomes its place. Returns how it ended. Null
+// entries are skipped. See ferry_wait_any.
 inline Status WaitAny(const std::vector<Batch*>& batches, size_t* index,
                       Duration timeout = kForever) {
   std::vector<ferry_batch*> raw;
   for (const Batch* batch : batches) raw.push_back(batch != nullptr ? batch->get() : nullptr);
   return Status(ferry_wait_any(raw.data(), raw.size(), Nanoseconds(timeout), index));
 }
-// OK once all have ended well; else the first failure, and its place. See ferry_wait_all.
+// OK once all have ended well; else the first failure, whose place `index` becomes. See
+// ferry_wait_all.
 inline Status WaitAll(const std::vector<Batch*>& batches, Duration timeout = kForever,
                       size_t* index = nullptr) {
   std::vector<ferry_batch*> raw;
@@ -239,11 +241,11 @@ class Prepared {
   Status Wait(uint64_t firing, Duration timeout = kForever) {
     return Status(ferry_prepared_wait(prepared_.get(), firing, Nanoseconds(timeout)));
   }
-  // For the last one fired here.
+  // Waits for the last firing that was asked for at this end.
   Status Wait(Duration timeout = kForever) { return Wait(fired(), timeout); }
   uint64_t fired() const { return ferry_prepared_fired(prepared_.get()); }
   uint64_t over() const { return ferry_prepared_over(prepared_.get()); }
-  // OK until it has ended.
+  // OK until the batch has ended.
   Status Health() { return Status(ferry_prepared_status(prepared_.get())); }
   Status Release() { return Status(ferry_prepared_release(prepared_.get())); }
   ferry_prepared* get() const { return prepared_.get(); }
@@ -258,10 +260,10 @@ class Prepared {
 struct SessionOptions {
   std::string client_dir;  // empty: as ferry_session_options says of NULL
   std::string name;        // empty: the program's
-  Duration timeout{0};     // 0: 10 s
+  Duration timeout{0};     // for opening; 0: 10 s
   int post_by = FERRY_POST_BY_ANY;
   bool reattach = true;          // outlive the daemon
-  Duration reattach_timeout{0};  // 0: until it is closed
+  Duration reattach_timeout{0};  // 0: until the session is closed
 };
 
 // A device anywhere in the cluster; see ferry_cluster_device.
@@ -297,11 +299,11 @@ class Session {
     return Made<Session, ferry_session>(
         [&](ferry_session** session) { return ferry_session_open(&given, session); });
   }
-  // Also what the destructor does.
+  // Ends the session, as the destructor does.
   void Close() { session_.reset(); }
 
   Status Health() { return Status(ferry_session_health(session_.get())); }
-  // Until the daemon is there again.
+  // Waits until the daemon is there again.
   Status WaitAttached(Duration timeout = kForever) {
     return Status(ferry_session_wait(session_.get(), Nanoseconds(timeout)));
   }
@@ -314,7 +316,7 @@ class Session {
     return all;
   }
 
-  // All that the daemon knows.
+  // The devices of the cluster that the daemon knows now.
   Result<std::vector<ClusterDevice>> ClusterDevices() {
     ferry_device_list* list = nullptr;
     Status status(ferry_cluster_devices(session_.get(), &list));
@@ -328,7 +330,7 @@ class Session {
     return Result<std::vector<ClusterDevice>>(std::move(all));
   }
 
-  // ferry_domain_join. `domain`: empty: the uid's.
+  // See ferry_domain_join. An empty `domain` is the uid's.
   Status JoinDomain(const std::string& domain, uint64_t device, const std::string& name) {
     return Status(
         ferry_domain_join(session_.get(), DataOrNull(domain), domain.size(), device, name.c_str()));
@@ -382,7 +384,8 @@ class Session {
                                    prepared);
     });
   }
-  // What the transfers say of ranges and blocks is ignored; as many `bytes` as transfers.
+  // Receives into a new arena. The transfers' ranges and blocks are ignored; `bytes` has a size for
+  // each transfer.
   Result<NewBuffers> ReceiveNew(uint64_t device, const std::vector<Transfer>& receives,
                                 const std::vector<uint64_t>& bytes,
                                 const PostOptions& options = {}) {
@@ -422,7 +425,8 @@ class Session {
   }
   Status ResetOver(uint32_t timeline) { return Status(ferry_over_reset(session_.get(), timeline)); }
 
-  // `watcher(uint64_t transfer_id, const ferry_status* status)` must outlive the session.
+  // Calls `watcher(uint64_t transfer_id, const ferry_status* status)`, as ferry_session_watch says.
+  // The watcher must outlive the session.
   template <typename Watcher>
   Status Watch(Watcher* watcher) {
     return Status(ferry_session_watch(
@@ -448,7 +452,7 @@ class Session {
     return T(raw);
   }
 
-  // Transfers as the C ABI takes them; points into the ones it was made of.
+  // Transfers as the C ABI takes them; points into the transfers that it was made of.
   struct RawTransfers {
     explicit RawTransfers(const std::vector<Transfer>& transfers) : all(transfers.size()) {
       tables.reserve(transfers.size());  // stay where they are

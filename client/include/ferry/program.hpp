@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs in C++17: a builder of a program's text, compiling it, running it. Header only, as
-// ferry.hpp. What the calls mean is said in ferry.h, what the ops mean in docs/programs.md.
+// ferry.hpp is. ferry.h says what the calls mean, docs/programs.md what the ops mean.
 //
 //   ferry::ProgramBuilder builder;
 //   const ferry::TensorType type{FERRY_F32, {1024}};
@@ -27,27 +27,28 @@
 
 namespace ferry {
 
-// What a buffer of a program is bound to.
+// A buffer of a program and the range that it is bound to: see ferry_binding.
 struct Binding {
   std::string name;
   Range range = {};
-  int data_type = FERRY_UNSPECIFIED;  // compared with the program's, if it is said
-  // Of a prepared job: what these bytes come or go by, or a part of them, not none. It outlives the
-  // job.
+  int data_type = FERRY_UNSPECIFIED;  // FERRY_...: must be the program's; UNSPECIFIED: not compared
+  // Prepared jobs only: the transfers that bring or take these bytes, or a part of them, not none.
+  // They must outlive the job.
   const Prepared* transfers = nullptr;
 };
 
-// One run of a program, which must outlive the call.
+// One run of a program. The program must outlive the call that posts the run.
 struct ProgramRun {
   const ferry_program* program = nullptr;
   std::vector<Binding> bindings;
   std::optional<Transfer::DefinedAt> defined_at = std::nullopt;
   Duration deadline{0};          // 0: the batch's
-  const Batch* after = nullptr;  // begins when that is over, and went well
-  std::optional<Transfer::DefinedAt> defines = std::nullopt;  // said when it has ended well
-  const Batch* feeds = nullptr;                               // poisoned if it fails
-  // Of a program that sends or receives: the global device of each peer that it names, and what its
-  // keys end with this time.
+  const Batch* after = nullptr;  // the run begins when this batch has ended well
+  // Advanced when the run has ended well.
+  std::optional<Transfer::DefinedAt> defines = std::nullopt;
+  const Batch* feeds = nullptr;  // poisoned if the run fails
+  // If the program sends or receives: the global device of each peer that it names, and what its
+  // keys end with in this run.
   std::vector<std::pair<std::string, uint64_t>> peers = {};
   std::string key_suffix = {};
 };
@@ -87,7 +88,7 @@ class Program {
   std::unique_ptr<ferry_program, Free> program_;
 };
 
-// Runs as the C ABI takes them; points into the ones it was made of.
+// Runs as the C ABI takes them; points into the runs that it was made of.
 class RawRuns {
  public:
   explicit RawRuns(const std::vector<ProgramRun>& runs)
@@ -142,7 +143,7 @@ inline Result<Batch> RunPrograms(const Session& session, uint64_t device,
   return Batch(batch);
 }
 
-// Jobs to be fired again and again: see ferry_prepare_programs.
+// Jobs that are fired again and again: see ferry_prepare_programs.
 inline Result<Prepared> PreparePrograms(const Session& session, uint64_t device,
                                         const std::vector<ProgramRun>& runs,
                                         const PostOptions& options = {}) {
@@ -155,16 +156,17 @@ inline Result<Prepared> PreparePrograms(const Session& session, uint64_t device,
   return Prepared(prepared);
 }
 
-// An element type, FERRY_F32 and so on, and dimensions.
+// An element type, such as FERRY_F32, and dimensions.
 struct TensorType {
   int element = FERRY_UNSPECIFIED;
   std::vector<int64_t> dims;
 };
 
-// Writes a program's text, one op after the other. Buffers are declared by being used: as large as
-// what is read and written of them. It checks nothing; compiling does, and names lines of Text().
-// Who needs loops (`repeat`), the numerics of a whole program (`accumulation`,
-// `allow_reassociation`), strides in buffers or `copy` writes text.
+// Writes a program's text, one op after the other. A buffer is declared by its first use, and is as
+// large as the furthest byte that is read or written of it. The builder checks nothing; compiling
+// does, and names lines of Text(). It has no loops (`repeat`), numerics of a whole program
+// (`accumulation`, `allow_reassociation`), strides in buffers or `copy`: a program with these is
+// written as text.
 class ProgramBuilder {
  public:
   class Value {
@@ -178,14 +180,15 @@ class ProgramBuilder {
     TensorType type_;
   };
 
-  // An op, for After.
+  // Names an op of this builder, for After.
   class Mark {
     friend class ProgramBuilder;
     explicit Mark(size_t op) : op_(op) {}
     size_t op_;
   };
 
-  // Any op, with results of these types; `attributes` as in the text: "mode=saturate".
+  // Adds any op, with one result of each of `types`. `attributes` are as in the text:
+  // "mode=saturate".
   std::vector<Value> Op(std::string_view op, const std::vector<Value>& operands,
                         std::string_view attributes, const std::vector<TensorType>& types) {
     return Append(op, "", operands, attributes, types);
@@ -194,7 +197,7 @@ class ProgramBuilder {
            TensorType type) {
     return Append(op, "", operands, attributes, {std::move(type)}).front();
   }
-  // Of one or more operands with the type of the first.
+  // Adds an op of one or more operands whose result has the type of the first operand.
   Value Elementwise(std::string_view op, const std::vector<Value>& operands) {
     return Op(op, operands, "", operands.front().type());
   }
@@ -212,23 +215,24 @@ class ProgramBuilder {
     Use(buffer, FERRY_READ_WRITE, value.type(), offset);
     Append("accumulate", buffer, {value}, Offset(offset), {});
   }
-  // To, and from, the device that a run says `peer` is (ProgramRun::peers).
+  // Sends to, and receives from, the device that the run names for `peer` (ProgramRun::peers).
   void Send(const Value& value, const std::string& peer, const std::string& key) {
     Append("send", "", {value}, "peer=" + Quoted(peer) + " key=" + Quoted(key), {});
   }
   Value Receive(const std::string& peer, const std::string& key, TensorType type) {
     return Op("recv", {}, "peer=" + Quoted(peer) + " key=" + Quoted(key), std::move(type));
   }
-  // What the buffer held may be destroyed.
+  // A run may destroy what the buffer held.
   void Donate(const std::string& buffer) { At(buffer).donated = true; }
 
-  // What the buffer holds is the same in all firings of a prepared job, which keeps what it makes
-  // of it.
+  // The buffer holds the same bytes in all firings of a prepared job, which keeps what it computes
+  // from them.
   void Constant(const std::string& buffer) { At(buffer).constant = true; }
 
-  // `value` in all elements: a number of any of C++'s types, rounded once, to the type. Compiling
-  // refuses what the type has not: fractions of integers, numbers beyond it. Infinity and NaN are
-  // bytes: Op("constant", {}, "splat=x0000807f", type).
+  // `value` in all elements: a number of any arithmetic type of C++, rounded once, to the element
+  // type. Compiling refuses a number that the type cannot hold: a fraction in an integer, a number
+  // out of range. Infinity and NaN are written as bytes: Op("constant", {}, "splat=x0000807f",
+  // type).
   template <typename Number>
   Value Splat(Number value, TensorType type) {
     static_assert(std::is_arithmetic_v<Number>, "a number");
@@ -237,7 +241,7 @@ class ProgramBuilder {
   Value Convert(const Value& value, int element, std::string_view attributes = "") {
     return Op("convert", {value}, attributes, TensorType{element, value.type().dims});
   }
-  // `dimensions`: which of the result's the operand's are.
+  // `dimensions[i]`: the dimension of the result that dimension i of the operand becomes.
   Value Broadcast(const Value& value, const std::vector<int64_t>& dimensions,
                   std::vector<int64_t> dims) {
     return Op("broadcast_in_dim", {value}, "dimensions=" + List(dimensions),
@@ -250,8 +254,8 @@ class ProgramBuilder {
   Value Maximum(const Value& a, const Value& b) { return Elementwise("maximum", {a, b}); }
   Value Minimum(const Value& a, const Value& b) { return Elementwise("minimum", {a, b}); }
 
-  // Of the op that was added last: its label, by which problems and plans name it, and the ops that
-  // must be over before it begins, where the values that it uses do not say so.
+  // These are about the op that was added last. Label() is its name in problems and plans. After()
+  // lists ops that must be over before it begins, where the values that it uses do not say so.
   void Label(std::string_view label) { ops_.back().label = label; }
   Mark Last() const { return Mark(ops_.size() - 1); }
   void After(const std::vector<Mark>& ops) {
@@ -293,13 +297,13 @@ class ProgramBuilder {
   };
 
   struct Line {
-    std::string text;  // but for what is said of it later:
+    std::string text;  // the line without what is added later:
     bool marked = false;
     std::vector<size_t> after = {};
     std::string label = {};
   };
 
-  // Reads back as just `value`.
+  // The shortest text that reads back as exactly `value`.
   template <typename Number>
   static std::string NumberText(Number value, int element) {
     if (element == FERRY_PRED && value == Number(0)) return "false";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls of ferry.hpp end: a Status, or a Result with what was asked for. Throws nothing.
+// How calls of ferry.hpp end: a Status, or a Result with what was asked for. Nothing here throws.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace ferry {
 
-// Success, or a code of gRPC's, a reason of the closed list and a text. Moves, does not copy.
+// Success; or one of gRPC's codes, a reason of the closed list and a text. Moves, does not copy.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -41,7 +41,7 @@ class [[nodiscard]] Status {
     return all;
   }
 
-  // After how long the same call is worth another try; zero if the daemon does not say.
+  // How long to wait before the same call is worth another try; zero if the daemon does not say.
   std::chrono::nanoseconds retry_after() const {
     return std::chrono::nanoseconds(ferry_status_retry_after_ns(status_.get()));
   }
@@ -61,8 +61,8 @@ class [[nodiscard]] Status {
   std::unique_ptr<ferry_status, Free> status_;
 };
 
-// A T, or why there is none. Looking at a value that is not there says why not, and ends the
-// program.
+// A T, or the Status that says why there is none. Reading a value that is not there prints that
+// status and aborts the program.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompileChild: `ferry-compile`, a process that compiles kernels for this one. It is started with
-// the first kernel and kept for the next ones. What a compilation does wrong is the child's end
-// only: it is killed when a kernel takes longer than `patience`, and may crash; the next kernel has
-// a new child. Calls wait for the child, so not on control. Home: the thread that has made the
-// first call, which has to live as long as the object: the child ends with that thread.
+// Runs `ferry-compile`, a process that compiles kernels for this one. It is started with the first
+// kernel and kept for further ones. If a compilation goes wrong only the child ends: it is killed
+// when a kernel takes longer than `patience`, or crashes, and the next kernel gets a new child.
+// Calls wait for the child, so they are not for control. Home: the thread that makes the first
+// call. That thread must live as long as the object, because the child ends with it.
 #pragma once
 
 #include <sys/types.h>
@@ -30,23 +30,24 @@ class CompileChild {
  public:
   struct Options {
     std::string program;                          // the path of ferry-compile
-    std::string nvrtc;                            // of the library; empty: the first that there is
-    uint64_t memory_bytes = uint64_t{4} << 30;    // of address space that the child has
-    absl::Duration patience = absl::Seconds(60);  // for one kernel, and for the child's start
+    std::string nvrtc;                            // path of NVRTC; empty: the first that exists
+    uint64_t memory_bytes = uint64_t{4} << 30;    // address space of the child
+    absl::Duration patience = absl::Seconds(60);  // time for one kernel, and for the child's start
   };
   explicit CompileChild(Options options) : options_(std::move(options)) {}
   CompileChild(const CompileChild&) = delete;
   CompileChild& operator=(const CompileChild&) = delete;
   ~CompileChild() { Kill(); }
 
-  // NVRTC's, for KernelKey. UNAVAILABLE/NOT_READY with what is missing: the program, or NVRTC.
+  // NVRTC's version, for KernelKey. UNAVAILABLE/NOT_READY says what is missing: ferry-compile or
+  // NVRTC.
   absl::StatusOr<std::string> Version();
 
   // INTERNAL with the compiler's log if the source does not compile, or with how the child ended.
-  // DEADLINE_EXCEEDED/EXECUTING if it was killed for having taken too long.
+  // DEADLINE_EXCEEDED/EXECUTING: it took too long, and the child was killed.
   absl::StatusOr<CompiledKernel> Compile(const std::string& source, const GpuArch& arch);
 
-  // How many children there have been: for tests and metrics.
+  // How many children were started: for tests and metrics.
   int started() const { return started_; }
 
  private:
@@ -56,8 +57,8 @@ class CompileChild {
   absl::Status Read(char* to, size_t bytes, absl::Time until);
   absl::Status Write(absl::string_view bytes, absl::Time until);
   absl::Status Await(short events, absl::Time until);
-  // How the child, which has closed its end of the stream, has ended; it is reaped, and killed if
-  // it does not end.
+  // How the child ended, after it has closed its end of the stream. The child is reaped, and killed
+  // if it does not end by `until`.
   absl::Status Ended(absl::Time until);
   void Kill();
 

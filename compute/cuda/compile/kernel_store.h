@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelStore: the machine code of kernels, wherever it comes from: this process's memory, a cache
-// on disk, or else the compiler. Two kernels whose sources differ in the name alone are one.
+// Finds the machine code of kernels: in this process's memory, in a cache on disk, or else by the
+// compiler. Kernels whose sources differ only in the name are one kernel.
 //
 // Example: a plan has the kernels "scaled_e49e09bf" and "sum_0c1d...". The first call compiles each
-// (some 30 ms); the next one, and that of the next process with the same directory, finds both.
+// of them (some 30 ms). Later calls find both, as do other processes that use the same directory.
 //
 // Calls may wait for the compiler. Single-threaded; home: the thread that makes the first call.
 #pragma once
@@ -25,30 +25,31 @@
 
 namespace ferry::compute {
 
-// What the one kernel of a store's machine code is called: nothing of a label.
+// The name of the one kernel in a store's machine code; it has nothing of a label.
 inline constexpr char kStoredEntry[] = "ferry_kernel";
 
 class KernelStore {
  public:
   struct Options {
     CompileChild::Options compiler;
-    std::vector<std::string> read_only;  // directories that are looked into first
-    std::string cache;                   // a directory of one's own; empty: none
+    std::vector<std::string> read_only;  // directories that are searched first
+    std::string cache;                   // a directory of the process's own; empty: none
     uint64_t cache_bytes = CubinCache::kMostBytes;
   };
-  // What is wrong with a directory is in `warnings`: without it kernels are compiled more often.
+  // Problems with directories go to warnings(): without a directory kernels are compiled more
+  // often.
   explicit KernelStore(Options options);
 
   enum class From : uint8_t { kMemory, kDisk, kCompiler };
   struct Got {
-    const CompiledKernel* kernel = nullptr;  // there as long as the store
+    const CompiledKernel* kernel = nullptr;  // lives as long as the store
     From from = From::kMemory;
     absl::Duration took;
   };
-  // As CompileChild::Compile.
+  // Errors: as CompileChild::Compile.
   absl::StatusOr<Got> Get(const GpuKernel& kernel, const GpuArch& arch);
 
-  // What went wrong without being an error, each once.
+  // Problems that are no errors, each once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -58,7 +59,7 @@ class KernelStore {
   CompileChild child_;
   std::vector<CubinCache> read_only_;
   std::optional<CubinCache> cache_;
-  // By key.
+  // By KernelKey.
   absl::flat_hash_map<std::string, std::unique_ptr<const CompiledKernel>> known_;
   std::vector<std::string> warnings_;
 };

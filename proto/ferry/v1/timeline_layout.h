@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The session's timelines: shared memory between one client and its daemon, part of the wire as
- * much as the protos are. The memfd is FERRY_TIMELINE_BYTES long: one page of 'over' counters
- * (written by the daemon), one of 'defined' counters (written by the client), one of signals; then
- * the 'over' and the 'defined' words of prepared batches, which a daemon that has none leaves out
- * (the memfd is FERRY_TIMELINE_BASE_BYTES long then). Both ends map it read-write; the daemon
- * believes nothing it reads here but a 'defined' value.
+/* The session's timelines: shared memory between one client and its daemon, as much a part of the
+ * wire as the protos. The memfd is FERRY_TIMELINE_BYTES long: one page of 'over' counters, which
+ * the daemon writes; one of 'defined' counters, which the client writes; one of signals; then the
+ * 'over' and the 'defined' words of prepared batches. A daemon that has no prepared batches leaves
+ * these words out: its memfd is FERRY_TIMELINE_BASE_BYTES long. Both sides map it read-write. The
+ * daemon believes nothing that it reads here but a 'defined' value.
  *
- * A waiter for over[i] >= w: increment `waiters`, look again, FUTEX_WAIT (shared) on the low 32
- * bits of `value`. Who advances a value stores the failure fields first, then the value with
- * release order, then looks at `waiters` (sequentially consistent) and wakes.
+ * To wait for over[i] >= w: increment `waiters`, look again, then FUTEX_WAIT (shared) on the low
+ * 32 bits of `value`. To advance a value: store the failure fields, then the value with release
+ * order, then look at `waiters` (sequentially consistent) and wake.
  *
- * Prepared batch i is fired the nth time by storing n in prepared_defined[i] at both ends, once
- * prepared_over[i] is n - 1; firing n is over at this end when prepared_over[i] reaches n. When the
- * batch ends, first_failed is the first firing that was not carried out, and the value is
- * FERRY_PREPARED_ENDED, so that whoever waits for any firing is released: also a GPU's stream,
- * which compares by the sign of the difference, so that it is the largest signed number.
+ * To fire prepared batch i the nth time, both ends store n in prepared_defined[i], each once its
+ * prepared_over[i] is n - 1. Firing n is over at an end when prepared_over[i] reaches n there.
+ * When the batch ends, first_failed is the first firing that was not carried out, and the value
+ * becomes FERRY_PREPARED_ENDED, which releases a waiter for any firing. That is the largest signed
+ * number because a GPU's stream compares by the sign of the difference.
  *
  * Both words are 0 when the number i is given out. In a session that was resumed with
- * Resume.prepared_from (ferry/v1/session.proto) they are that, and all these values count from
- * there, first_failed too: so nothing that waits for a value of an older life is left waiting. */
+ * Resume.prepared_from (ferry/v1/session.proto) they begin at prepared_from, and all these values,
+ * first_failed too, count from there. So nothing that waits for a value of an older life is left
+ * waiting. */
 #ifndef FERRY_V1_TIMELINE_LAYOUT_H_
 #define FERRY_V1_TIMELINE_LAYOUT_H_
 
@@ -31,9 +32,9 @@
 #define FERRY_TIMELINE_BASE_BYTES (3 * FERRY_TIMELINE_PAGE)
 #define FERRY_TIMELINE_BYTES (FERRY_TIMELINE_BASE_BYTES + 2 * FERRY_PREPARED_BATCHES * 64)
 
-/* One counter; a cache line. */
+/* One counter, in a cache line of its own. */
 struct ferry_timeline_line {
-  uint64_t value;        /* over: all transfers up to this one are over; defined: reached */
+  uint64_t value;        /* over: all transfers with values up to this are over; defined: reached */
   uint64_t first_failed; /* over: the lowest value whose transfer failed since the reset, or 0 */
   uint64_t failures;     /* over: how many failed since the reset */
   uint32_t waiters;      /* over: client threads that sleep on `value` */
@@ -41,8 +42,8 @@ struct ferry_timeline_line {
 };
 
 struct ferry_timeline_signals {
-  uint32_t lane_parked; /* not 0: a lane waits for a 'defined' value of this session; after storing
-                           one (sequentially consistent), write 1 to the doorbell eventfd */
+  uint32_t lane_parked; /* not 0: a lane waits for a 'defined' value of this session. After storing
+                           a value (sequentially consistent), write 1 to the doorbell eventfd */
   uint32_t events;      /* counts up with every advance of any 'over' counter; a futex word */
   uint32_t event_waiters; /* client threads that sleep on `events` */
   uint32_t reserved[13];
