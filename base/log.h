@@ -79,7 +79,7 @@ class LogLimit {
 
  private:
   std::atomic<int64_t> period_ = -1;
-  std::atomic<uint64_t> seen_ = 0;  // in this period
+  std::atomic<uint64_t> seen_ = 0;  // events in this period
 };
 
 // Joins the parts of a line into one text for spdlog.

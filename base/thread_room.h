@@ -41,7 +41,7 @@ inline int RoomForThreads(size_t count) {
     void* const heaps = mmap(nullptr, count * kThreadHeap, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (heaps == MAP_FAILED) {
-      error = EAGAIN;  // as of a thread
+      error = EAGAIN;  // the errno of a thread that cannot be started
     } else {
       munmap(heaps, count * kThreadHeap);
     }

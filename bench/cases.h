@@ -90,7 +90,7 @@ absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report&
 // 64 KiB beside a stream of another session; two sessions that stream at once.
 absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report);
 struct SharingRows {
-  uint64_t stream;  // of kLarge transfers, in one session
+  uint64_t stream;  // how many transfers of kLarge the stream of one session has
   std::string behind;
   double behind_us;  // the most that this row may take
   std::string share;

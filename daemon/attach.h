@@ -36,7 +36,7 @@ inline constexpr uint64_t kAttachFeatures =
 struct AttachResume {
   std::vector<TimelinePages::Mark> over;  // one mark for each 'over' counter
   uint64_t next_transfer_id = 0;
-  Incarnation incarnation;  // of the daemon that the client lost
+  Incarnation incarnation;  // the daemon that the client lost
   // Numbers of prepared batches below this one belong to the session's former life.
   uint64_t prepared_from = 0;
 };

@@ -79,7 +79,7 @@ class Door {
   // While this many refused connections are not closed yet, none is accepted.
   static constexpr size_t kMostClosing = 16;
   static constexpr size_t kMaxPacket = 128 * 1024;
-  static constexpr int kMaxFds = 250;            // of one packet; the kernel's limit is 253
+  static constexpr int kMaxFds = 250;  // most descriptors of one packet; the kernel's limit is 253
   static constexpr size_t kMaxUnsent = 1 << 20;  // bytes that wait for one connection
 
   struct Packet {

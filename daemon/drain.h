@@ -74,7 +74,7 @@ class Drain {
   bool stops_ = false;
   Caller callers_ = 0;  // how many callers there ever were
   std::map<Caller, Waiting> waiting_;
-  // Of the drain that `waiting_` waits for.
+  // The following belong to the drain that `waiting_` waits for.
   absl::Time began_;
   absl::Time farewell_ = absl::InfinitePast();
   // Set once the deadline has come.

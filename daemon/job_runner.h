@@ -207,7 +207,7 @@ class JobRunner : public Poller {
   const MostKept most_kept_;
   // Bytes that jobs keep, of sessions where that is not 0
   absl::flat_hash_map<SessionId, uint64_t> kept_;
-  uint64_t kept_bytes_ = 0;  // of all sessions
+  uint64_t kept_bytes_ = 0;  // bytes that the jobs of all sessions keep
   compute::Workers workers_;
   Scratch scratch_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs that are put aside

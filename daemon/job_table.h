@@ -53,7 +53,7 @@ class JobTable {
     Executor& control;
     Executor& compiler;
     Executor& compute;
-    JobRunner& runner;  // of `compute`
+    JobRunner& runner;  // must be the one that runs on `compute`
   };
   struct Hooks {
     // Gives a job's ending to its session. OnOver is called for it afterwards.
@@ -108,7 +108,7 @@ class JobTable {
   struct Row {
     TransferId job;
     GlobalDeviceId device;
-    std::string fingerprint;  // of the program, 32 bytes
+    std::string fingerprint;  // fingerprint of the program, 32 bytes
     const char* state = "";   // "waiting", "ready", "running", "armed"
     bool running() const { return waits_for.empty(); }
     absl::Time posted;
@@ -117,7 +117,7 @@ class JobTable {
     // What the job waits for, for people; "" while it runs.
     std::string waits_for;
     bool prepared = false;
-    uint64_t firings = 0;  // that are over; of a prepared job
+    uint64_t firings = 0;  // firings of a prepared job that are over
   };
   std::optional<Row> Find(TransferId job) const;
   // Oldest first.
@@ -144,7 +144,7 @@ class JobTable {
     ArenaId memory;
     bool mapped = false;
     TransferId first;        // id of the first transfer; the rest follow in the program's order
-    std::vector<bool> over;  // by transfer
+    std::vector<bool> over;  // whether each transfer is over
     // Transfers that are not over.
     size_t left = 0;
     size_t stage = 0;   // stage of the program that runs next
@@ -168,7 +168,7 @@ class JobTable {
     std::optional<TransferId> awaited;  // the first of `after`
     State state = State::kWaiting;
     Handover* handover = nullptr;  // its place while it is kHanded
-    std::vector<Joint> joints;     // of a prepared job
+    std::vector<Joint> joints;     // the batches that a prepared job fires
     std::optional<Wire> wire;
     std::atomic<bool> stop{false};  // read by the compute thread between launches
     absl::Status stopped_by;
@@ -180,7 +180,7 @@ class JobTable {
   struct Prepared {
     PreparedBatch* batch = nullptr;
     std::vector<TransferId> jobs;
-    absl::Duration deadline;  // of a firing, from when it may begin
+    absl::Duration deadline;  // the longest time from when a firing may begin to when it begins
     bool ending = false;
     TransferId culprit;  // the transfer or job whose end, for the reason `why`, ends all
     absl::Status why;
@@ -191,7 +191,7 @@ class JobTable {
     absl::Time since;
     absl::Time look;
   };
-  // By number of the batch.
+  // A prepared batch, by its session and its number.
   using PreparedKey = std::pair<SessionId, uint32_t>;
   // How many jobs are handed to the compute thread at a time. With two, the next job need not come
   // from control first.
@@ -249,7 +249,7 @@ class JobTable {
   void TakeBack(Job& job);
   // Ends a job that has begun, before its next launch, because of `why`.
   void Stop(Job& job, absl::Status why);
-  // Of all sessions, or of one.
+  // Ends all jobs, or those of one session.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);
   // Takes the job out of all lists of what it waits for.
   void Leave(Job& job);
@@ -268,7 +268,7 @@ class JobTable {
   std::vector<Job*> handed_;  // handed jobs that were not taken back, in the order of handing
   ProgramCache programs_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
-  // Of jobs that were not told to end
+  // Deadlines of jobs that were not told to end.
   absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;
   // The jobs that wait for each transfer. A job waits for one transfer at a time.
   absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;

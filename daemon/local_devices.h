@@ -35,7 +35,7 @@ struct LocalDevice {
   std::unique_ptr<CopyTransport> copy;  // routes `local` and `mapped`
   // The same routes, for transfers that are fired again and again
   std::unique_ptr<PreparedRunner> prepared;
-  std::unique_ptr<GpuStaging> staging;  // of a GPU: host memory for `tcp` and `ucx`
+  std::unique_ptr<GpuStaging> staging;  // host memory for `tcp` and `ucx`; null for a host device
   // Null if there are no peers, or the route is not in transfer.order
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<UcxTransport> ucx;    // null if there is no UCX; see Daemon::Impl::ucx_missing

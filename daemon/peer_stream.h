@@ -23,7 +23,7 @@ struct PeerDeviceInfo {
   bool gpu = false;
   // How UCX reaches the device's memory, for people; "" for a host device
   std::string ucx_way = {};
-  std::string uuid = {};  // of a GPU
+  std::string uuid = {};  // 16 bytes for a GPU; "" for a host device
   std::string name = {};  // the device's name, for people; "" from daemons that do not say it
   int max_ctas = 0;       // the most CTAs of the GPU's communicators; 0: any number, or not said
 };

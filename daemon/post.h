@@ -68,7 +68,7 @@ struct PostBatch {
   // true if the client gave no defined_at.
   std::vector<TransferSpec> specs;
   std::vector<absl::Duration> deadlines;  // by spec; zero: the daemon's default
-  std::vector<Range> extents;  // of prepared transfers: the extents of all their layouts (Union)
+  std::vector<Range> extents;  // for prepared transfers: the extents of all their layouts (Union)
   // If true, `jobs` has an entry for each of `specs`. Else the batch is of sends or receives, and
   // `jobs` is empty.
   bool runs_programs = false;
@@ -77,7 +77,7 @@ struct PostBatch {
   // whole. A check skips the entries that an earlier check found bad.
   std::vector<Violation> violations;
   absl::flat_hash_set<size_t> bad_entries;
-  absl::Time posted;  // of runs: when they were posted; their deadlines count from then
+  absl::Time posted;  // for runs: when they were posted; their deadlines count from then
   size_t size = 0;    // entries of the request: `specs` is empty if it was refused early
 };
 

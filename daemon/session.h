@@ -42,7 +42,7 @@ struct Arena {
   // The memory of a job; no client names it. It has no mapping until its memory has come.
   bool of_job = false;
   size_t slots = 1;        // how many arenas it counts for in the session's quota
-  bool awaited = false;    // of a job: there is no room for it yet, so it counts nowhere
+  bool awaited = false;    // for a job's arena: there is no room for it yet, so it counts nowhere
   uint64_t transfers = 0;  // transfers that use it now; it is not unmapped while there are any
   bool freed = false;      // its client has given it up, and has forgotten its id
   std::unique_ptr<DeviceMemory> mapping;
@@ -63,10 +63,10 @@ struct PreparedRecord {
   uint32_t left = 0;  // transfers or jobs of the batch that are not over
   uint64_t kept = 0;  // record bytes of the batch as a whole (KeptBytes)
   bool of_jobs = false;
-  Side side = Side::kSend;     // of a batch of transfers
-  std::vector<Range> extents;  // of a batch of transfers: extents of all their layouts (Union)
+  Side side = Side::kSend;     // for a batch of transfers: send or receive
+  std::vector<Range> extents;  // for a batch of transfers: the extents of all their layouts (Union)
   bool joined = false;         // a prepared job fires it, and it stays until that job is over
-  // Of a batch of jobs: numbers of the batches that its jobs are joined to
+  // For a batch of jobs: numbers of the batches that its jobs are joined to
   std::vector<uint32_t> fires;
   // The request that waits until the released batch is over.
   struct Asker {

@@ -241,7 +241,7 @@ class SessionTable {
   Options options_;  // constant but for what SetLimits takes
   const Hooks hooks_;
   bool draining_ = false;
-  absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // of uids that have sessions
+  absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // record bytes of each uid that has sessions
   absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
   RetryAfter sessions_closed_;
   // The pages of sessions that operators have closed (device and inode number), the oldest first.

@@ -58,7 +58,8 @@ class Traffic {
 
  private:
   Ways ways_;
-  std::array<Moved, kRoutes> fired_ = {};  // by firings of prepared transfers that are over
+  // What firings have moved, of prepared transfers that are over
+  std::array<Moved, kRoutes> fired_ = {};
 };
 
 }  // namespace ferry

@@ -17,7 +17,7 @@ namespace ferry::bench {
 struct FirstTransferOf {
   std::string client_dir;
   std::string domain;
-  uint64_t device = 0;  // of its own daemon
+  uint64_t device = 0;  // a device of the client's own daemon
   uint64_t remote_device = 0;
   uint64_t bytes = 0;
   int route = 0;
@@ -28,7 +28,7 @@ struct FirstTransferOf {
 inline constexpr uint64_t kFirstKey = 1;
 
 struct FirstTransferTimes {
-  absl::Duration process;  // until the first line of its main runs
+  absl::Duration process;  // from its start to the first line of its main
   absl::Duration session;  // attach to the daemon
   absl::Duration init;     // libcuda and cuInit
   absl::Duration context;  // the client's own context on the GPU

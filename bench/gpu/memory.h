@@ -12,11 +12,11 @@
 namespace ferry::bench {
 
 struct DeviceMemory {
-  int64_t idle = 0;          // of a daemon that nobody has asked for a GPU
-  int64_t bare_context = 0;  // of another program that has opened a context
-  int64_t context = 0;       // of a daemon with the first arena on the GPU, without the arena
-  int64_t session = 0;       // of one more session with an arena there, without the arena
-  int64_t left = 0;          // of the daemon when all sessions are gone
+  int64_t idle = 0;          // memory of a daemon that nobody has asked for a GPU
+  int64_t bare_context = 0;  // memory of another program that has opened a context
+  int64_t context = 0;  // memory of a daemon with the first arena on the GPU, without the arena
+  int64_t session = 0;  // memory of one more session with an arena there, without the arena
+  int64_t left = 0;     // memory of the daemon when all sessions are gone
 };
 
 // Measures on the GPU `device` (by this process's index), which is the daemon's `global_id`.

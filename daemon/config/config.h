@@ -82,7 +82,7 @@ struct Config {
     // Each limit stands here with its scope and unit; docs/configuration.md explains them.
     uint64_t session_bytes = uint64_t{64} << 30;
     uint32_t session_arenas = 4096;
-    uint32_t transfers_in_flight = 100'000;  // of one session
+    uint32_t transfers_in_flight = 100'000;  // most transfers of one session
     // Statuses of failed transfers that are kept, for one session
     uint32_t session_failures = 16'384;
     uint32_t sessions = 1024;
@@ -122,7 +122,7 @@ struct Config {
     // kOrder: the first route of `order` that can be had. kEstimate: another one if it was measured
     // to be clearly faster.
     RouteChoosing choose = RouteChoosing::kEstimate;
-    absl::Duration deadline = absl::Seconds(60);  // of a transfer that names no deadline
+    absl::Duration deadline = absl::Seconds(60);  // for transfers that name no deadline
     // Bytes of host memory, for each GPU and direction, through which `tcp` and `ucx` move GPU
     // memory that they cannot take as it is; at least 8 MiB.
     uint64_t staging = uint64_t{32} << 20;
@@ -188,7 +188,7 @@ struct Config {
 
 struct ConfigSources {
   struct Override {
-    std::string path;    // of the setting: "node.runtime_dir"
+    std::string path;    // the setting: "node.runtime_dir"
     std::string value;   // as it would stand in the file; a list also as "a,b"
     std::string origin;  // "--runtime-dir", for messages
   };

@@ -55,7 +55,7 @@ class ConnectionTable {
                             absl::Time greet_by = absl::InfiniteFuture());
   // A peer's connection is known from here on.
   void Greeted(absl::string_view grpc_peer);
-  // Of clients: the process has `by` sessions more, or less.
+  // In the table of clients: the process has `by` sessions more, or less.
   void OnSessions(const Credentials& process, int by);
   // Something is called on the connection.
   void Called(absl::string_view grpc_peer);

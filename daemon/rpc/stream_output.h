@@ -103,7 +103,7 @@ class StreamOutput {
   const std::function<void(End)> finish_;
   mutable Mutex mutex_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  Message current_;  // of the write on its way
+  Message current_;  // the message that is being written
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool detached_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

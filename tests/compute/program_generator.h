@@ -15,7 +15,7 @@ namespace ferry::compute::testing {
 
 struct GeneratorOptions {
   int ops = 40;             // about how many ops
-  int64_t largest_dim = 5;  // of values that are made anew
+  int64_t largest_dim = 5;  // largest dimension of values that are made anew
   bool transfers = true;    // with send and recv
 };
 

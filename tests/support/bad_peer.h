@@ -24,7 +24,7 @@ struct BadPeerOptions {
   std::string node;               // its node's name, the smaller of the two, so that it dials
   std::vector<uint64_t> devices;  // devices of that node
   std::vector<uint64_t> theirs;   // devices of the other daemon
-  std::string address;            // of the other daemon's peer port
+  std::string address;            // address of the other daemon's peer port
   std::string their_socket;       // the other daemon's peer.sock
   std::string own_socket;         // where its own peer.sock must be
   uint64_t bytes = 0;  // size of each transfer that others receive from it, keys v0 to v7
@@ -55,7 +55,7 @@ class BadPeer {
   const BadPeerOptions options_;
   Nonsense nonsense_;
   std::unique_ptr<Link> link_;
-  std::unique_ptr<RawSocket> socket_;  // to the other daemon's peer.sock
+  std::unique_ptr<RawSocket> socket_;  // connection to the other daemon's peer.sock
   BadData data_;
   uint64_t sequence_ = 0;
   uint64_t next_event_ = 1;

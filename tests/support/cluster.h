@@ -37,7 +37,7 @@ struct ClusterOptions {
   std::vector<std::string> hosts;      // the daemons' addresses, without ports; empty: 127.0.0.1
   // Words before each daemon's command line, such as "ip netns exec NAME"; empty: none.
   std::vector<std::vector<std::string>> launchers;
-  std::vector<std::string> environment;  // of the daemons, over this process's
+  std::vector<std::string> environment;  // variables of the daemons, added to this process's
   std::string log;  // one log for all, which no test reads; empty: a file for each
 };
 
@@ -76,7 +76,7 @@ class Node {
   const std::string directory_;
   SpawnOptions spawn_;
   std::unique_ptr<Process> process_;
-  bool killed_ = false;  // by the test
+  bool killed_ = false;  // whether the test has killed it
   std::unique_ptr<Admin> admin_;
 };
 

@@ -27,7 +27,7 @@ struct PacketFaults {
   double lost = 0;
   double doubled = 0;
   double late = 0;  // held for up to `lateness` longer, so that others overtake it
-  std::chrono::microseconds delay{0};  // of every packet
+  std::chrono::microseconds delay{0};  // delay of every packet
   std::chrono::microseconds lateness{0};
 };
 

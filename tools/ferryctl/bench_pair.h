@@ -88,7 +88,7 @@ class BenchPair {
   // Does `once` so many `times`; checks the last one.
   absl::StatusOr<std::vector<absl::Duration>> Repeat(uint64_t times, Once once);
 
- protected:  // for tests of these
+ protected:  // for tests of the checks
   // Puts other bytes at the sender, and at the receiver bytes that are neither these nor the old
   // ones.
   absl::Status Renew();

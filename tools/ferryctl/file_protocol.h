@@ -51,7 +51,7 @@ struct Preamble {
   FileKind kind = FileKind::kRaw;
   uint64_t header_bytes = 0;
   uint64_t file_bytes = 0;  // 0 for a stream
-  uint64_t id = 0;          // of this sending, random
+  uint64_t id = 0;          // random id of this sending
   bool summed = false;      // the file's sum follows the file
   bool operator==(const Preamble&) const = default;
 };

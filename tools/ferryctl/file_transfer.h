@@ -67,7 +67,7 @@ void TellOther(FileSession& session, const std::string& file_key, const absl::St
 struct FileSummary {
   const char* did = "";
   FileKind kind = FileKind::kRaw;
-  uint64_t buffers = 0;  // of a .safetensors file, its tensors or their parts; else chunks
+  uint64_t buffers = 0;  // tensors, or their parts, of a .safetensors file; chunks of another file
   uint64_t bytes = 0;
   absl::Duration elapsed;  // from file to file, with memory, reading and writing
   absl::Duration moving;   // from the post of the first data transfer to the end of the last

@@ -28,7 +28,7 @@ struct FlightDiff {
     std::string key;
     std::string send;  // "launched for 3.2 s; waits for its launch"
     std::string receive;
-    std::vector<std::string> hints;  // of a prepared one: whose word has not advanced
+    std::vector<std::string> hints;  // for prepared transfers: whose word has not advanced
   };
   std::vector<Lack> lacks;  // the oldest first
   std::vector<Pair> pairs;

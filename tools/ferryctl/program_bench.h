@@ -19,7 +19,7 @@ struct ProgramTimes {
     std::string step;  // the step's number; "run" for the whole run
     std::string kind;
     std::string label;
-    std::string by;      // of a product: which code multiplies
+    std::string by;      // which code multiplies, in a product
     compute::Cost cost;  // the plan's estimate
     double median_s = 0;
     double least_s = 0;

@@ -16,7 +16,7 @@
 
 namespace ferry::testing {
 
-inline constexpr uint64_t kGranule = 2 << 20;  // of the fake CUDA's memory
+inline constexpr uint64_t kGranule = 2 << 20;  // granule of the fake CUDA's memory
 inline constexpr uint64_t kGpu = 2;            // the daemon's ids of the GPUs
 inline constexpr uint64_t kOtherGpu = 3;
 

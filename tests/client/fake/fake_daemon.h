@@ -61,7 +61,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hellos();
   v1::Hello last_hello();
   size_t arenas();
-  v1::RegisterArena last_arena();     // that a client asked for
+  v1::RegisterArena last_arena();     // the last arena that a client asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
   void WaitForEventWaiter();      // a client's thread that sleeps until any counter advances
@@ -122,7 +122,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     std::set<uint64_t> open_values[FERRY_TIMELINE_COUNTERS];
     std::vector<v1::Transfer> endings;
     uint64_t prepared_from = 0;
-    std::vector<bool> echoes;  // of prepared batches, by number
+    std::vector<bool> echoes;  // whether each prepared batch, by number, is an "echo..."
     bool open = true;
   };
   struct Posted {

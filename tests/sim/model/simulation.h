@@ -110,7 +110,7 @@ class Simulation {
     // On nccl: its bundle, which has one transfer here because batches have one
     uint64_t bundle = 0;
     bool told = false;  // its engine was told that this end wants the next firing
-    // Of a batch: bytes in the arena from the start of one half to the start of the next.
+    // In a batch: bytes in the arena from the start of one half to the start of the next.
     uint64_t stride = 0;
     uint64_t carried = 1;  // how many halves, from this one on, its outstanding launch carries
     // Of a send: how many halves, from this one on, are one offer at the other end
@@ -128,7 +128,7 @@ class Simulation {
     bool route_may_fail = false;
     bool queue_full = false;  // its offer came when the queue had no place
     bool drained = false;     // one of its nodes drained between its post and its end
-    uint64_t goal = 0;        // of prepared halves: how many firings
+    uint64_t goal = 0;        // for prepared halves: how many firings
     absl::Time goal_by;
     bool key_taken = false;                     // a later scenario has the same key
     bool key_again = false;                     // an earlier scenario had the same key
@@ -195,9 +195,10 @@ class Simulation {
     int partition = 0;
     int crash = 0;
     int evict = 0;
-    int group_fault = 0;  // of launches of groups, and of openings: they hang, fail or are refused
-    int slow_lane = 0;    // percent of the lanes
-    int many = 0;         // percent of the posts that are between few devices
+    // Percent of launches of groups, and of openings, that hang, fail or are refused
+    int group_fault = 0;
+    int slow_lane = 0;  // percent of the lanes
+    int many = 0;       // percent of the posts that are between few devices
     // Percent of the posts between devices of one daemon whose devices are drawn again
     int apart = 0;
   };
