@@ -47,7 +47,7 @@ class Closer {
   void Close(uid_t owner, UniqueFd fd, Closed closed = nullptr);
   // Whether more than kMost descriptors of this owner wait.
   bool Clogged(uid_t owner) const;
-  // Descriptors that wait, of all owners
+  // Descriptors that wait, of all owners.
   size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
  private:

@@ -88,7 +88,7 @@ class SerialExecutor : public Executor {
   bool running_ ABSL_GUARDED_BY(mutex_) = false;   // a thread runs tasks
   bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;  // the thread waits, at most until `wakes_at_`
   absl::Time wakes_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // When after_batch_ wants to run
+  // When after_batch_ wants to run.
   absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

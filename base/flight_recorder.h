@@ -21,7 +21,7 @@ class FlightRecorder {
   struct Event {
     uint64_t number = 0;  // counts all events, so that a gap shows what was overwritten
     int64_t monotonic_nanos = 0;
-    // Filled in by Snapshot: reading one clock for each event is enough
+    // Filled in by Snapshot: reading one clock for each event is enough.
     int64_t realtime_nanos = 0;
     const char* what = "";  // a literal: "post.send", "offer", "go", "done", ...
     uint64_t a = 0;         // depends on `what`; usually the transfer or session

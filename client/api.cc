@@ -108,7 +108,7 @@ StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* op
     error->violations.emplace_back("options.struct_size", why);
     return error;
   };
-  // Larger than the struct of any version: then struct_size was never set
+  // Larger than the struct of any version: then struct_size was never set.
   constexpr size_t kMost = 4096;
   if (size < sizeof(size_t) || size > kMost) {
     return bad("it must be sizeof(" + std::string(type) + "), which is " + std::to_string(known) +

@@ -316,7 +316,7 @@ void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
   }
   if (response.sequence == 0 && response.error != nullptr) told_ = std::move(response.error);
   const auto found = pending_.find(response.sequence);
-  // A notice, or its caller has given up
+  // A notice, or its caller has given up.
   if (found == pending_.end()) return CloseAll(&packet.fds);
   Pending& pending = *found->second;
   *pending.response = std::move(response);

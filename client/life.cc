@@ -10,7 +10,7 @@ CounterLine Life::Own(uint32_t timeline, const CounterLine& line) const {
   if (begin.failures == 0) return line;
   CounterLine own = line;
   own.failures -= begin.failures;
-  // The line's first failure was in an older life; ours is somewhere above
+  // The line's first failure was in an older life; ours is somewhere above.
   own.first_failed = begin.value + 1;
   return own;
 }

@@ -95,7 +95,7 @@ StatusPtr PostStream::Post(const PostBatch& batch, uint64_t deadline_ns, PostAns
 void PostStream::WriteNext(Live* live) {
   if (live->writing || live->unsent.empty()) return;
   live->writing = true;
-  // GRPC takes what it needs of the message before it returns
+  // gRPC takes what it needs of the message before it returns.
   live->stream->Write(live->unsent.front(), Tag(kWritten));
   live->unsent.pop_front();
 }

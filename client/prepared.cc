@@ -113,7 +113,7 @@ void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
 // Prepares the batch with the present daemon.
 StatusPtr PrepareFirst(ferry_prepared& prepared) {
   std::lock_guard posting(prepared.posting);
-  // The daemon was lost meanwhile, and prepared it when it came back
+  // The daemon was lost meanwhile, and prepared it when it came back.
   if (PlaceOf(prepared).life != nullptr) return nullptr;
   Session& session = *prepared.session;
   const PostBatch batch = prepared.kept.batch();

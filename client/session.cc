@@ -117,7 +117,7 @@ void Session::Close() {
     if (!over_) {
       over_ = true;
       ended = EndConnection(Error(kCancelled, kReasonCancelled, "the session was closed"));
-      // The watch's last call tells of them together
+      // The watch's last call tells of them together.
       if (ended != nullptr) ended->unheard().TakeAll();
     }
     for (const auto& connection : {ended, opening_}) {  // the session's thread may be using them

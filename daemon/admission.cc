@@ -80,7 +80,7 @@ class Admission::Book {
   mutable Mutex mutex_;
   Bounds bounds_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, One> visitors_ ABSL_GUARDED_BY(mutex_);
-  // By number: the visitor's name
+  // By number: the visitor's name.
   absl::flat_hash_map<uint64_t, std::string> here_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;  // an older connection has a smaller number

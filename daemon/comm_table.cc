@@ -242,7 +242,7 @@ void CommTable::GoOn(Entry& entry) {
   LaneStream& stream = streams_[device];
   if (--stream.users > 0 || !std::exchange(stream.made, false)) return;
   device->lane->Post([device] {
-    // The stream is destroyed on the memory thread
+    // The stream is destroyed on the memory thread.
     device->memory->Post([stream = device->nccl->TakeStream()] {});
   });
 }

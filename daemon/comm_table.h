@@ -59,10 +59,10 @@ class CommTable {
   // The longest that the end of a communicator may take; see above.
   static constexpr absl::Duration kGiveUp = absl::Seconds(30);
 
+  // `devices` and `control` outlive the table, and so does NCCL's api.
   CommTable(Executor& control, LocalDevices& devices, NcclOptions options, Hooks hooks);
   ~CommTable();
 
-  // `devices` and `control` outlive the table, and so does NCCL's api.
   // --- From the engine's outbox, in the order of the outbox. An order names a communicator by its
   // clique and attempt.
   void Open(CommunicatorOpen order);

@@ -41,7 +41,7 @@ struct CompiledProgram {
   std::vector<compute::Buffer> buffers;
   // From a buffer's name to its index in `buffers`
   absl::flat_hash_map<std::string, size_t> by_name;
-  // By buffer: bit t is set if ops read or write elements of DType t there
+  // By buffer: bit t is set if ops read or write elements of DType t there.
   std::vector<uint32_t> types;
   std::vector<compute::LastUse> last_uses;  // by buffer
   std::vector<compute::PlanTransfer> transfers;

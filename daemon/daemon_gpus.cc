@@ -42,7 +42,7 @@ absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
         continue;  // the directory does not exist, or we may not write there
       }
     }
-    // A lock in another directory would not exclude the daemon that has this one
+    // A lock in another directory would not exclude the daemon that has this one.
     if (!lock.valid()) {
       return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
                         absl::StrCat(doing, ": ", path, " is taken or not ours"), errno);

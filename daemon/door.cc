@@ -35,7 +35,7 @@ struct Door::Entry {
   std::function<void(ConnectionId, int)> readable;
   Admission* admission = nullptr;
   std::function<std::string(const absl::Status&)> farewell;
-  // Of a listener: since when newcomers wait for places that are being left
+  // For a listener: since when newcomers wait for places that are being left.
   absl::Time being_left = absl::InfiniteFuture();
   Admission::Pass pass;
   // Closes the socket on a Closer's thread, because descriptors may still be in its queue. The
@@ -56,7 +56,7 @@ namespace {
 // epoll's data: the entry's id, and whether the event is of its process descriptor.
 constexpr uint64_t kProcessBit = uint64_t{1} << 63;
 constexpr uint64_t kWakeData = 0;
-// SCM_MAX_FD: with room for this many, no descriptor is lost
+// SCM_MAX_FD: with room for this many, no descriptor is lost.
 constexpr size_t kKernelsMaxFds = 253;
 
 void AddToEpoll(int epoll, int fd, uint64_t data) {

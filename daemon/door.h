@@ -85,7 +85,7 @@ class Door {
   struct Packet {
     std::string bytes;
     ReceivedFds fds;
-    // The packet was longer than kMaxPacket or had more descriptors than kMaxFds
+    // The packet was longer than kMaxPacket or had more descriptors than kMaxFds.
     bool truncated = false;
     bool fds_lost = false;  // some of its descriptors are lost: this process could have no more
   };

@@ -87,7 +87,7 @@ class JobRunner : public Poller {
     std::shared_ptr<const CompiledProgram> program;
     std::vector<absl::Span<std::byte>> memory;  // by buffer
     std::vector<Joint> joints;
-    // If it is true, a firing that runs ends; outlives Disarm
+    // If it is true, a firing that runs ends; outlives Disarm.
     const std::atomic<bool>* stop = nullptr;
   };
   // Has the lane hear a doorbell from now on, or not any more.
@@ -205,7 +205,7 @@ class JobRunner : public Poller {
   const Listen listen_;
   const Failed failed_;
   const MostKept most_kept_;
-  // Bytes that jobs keep, of sessions where that is not 0
+  // Bytes that jobs keep, of sessions where that is not 0.
   absl::flat_hash_map<SessionId, uint64_t> kept_;
   uint64_t kept_bytes_ = 0;  // bytes that the jobs of all sessions keep
   compute::Workers workers_;

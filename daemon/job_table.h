@@ -277,7 +277,7 @@ class JobTable {
   absl::flat_hash_map<TransferId, TransferId> wires_;
   FairQueue ready_;
   absl::flat_hash_map<PreparedKey, Prepared> prepared_;
-  // From a prepared batch of transfers to the job that fires it
+  // From a prepared batch of transfers to the job that fires it.
   absl::flat_hash_map<PreparedKey, TransferId> joined_;
   absl::Time next_look_ = absl::InfiniteFuture();
   Counts counts_;

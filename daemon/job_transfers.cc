@@ -99,7 +99,7 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
 void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& status) {
   const auto found = jobs_.find(id);
   Job* const job = found == jobs_.end() ? nullptr : found->second.get();
-  // The job was not posted after all
+  // The job was not posted after all.
   if (job == nullptr || !job->wire || job->wire->memory != memory) {
     return sessions_.ReturnJobMemory(memory);
   }

@@ -44,7 +44,7 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
   auto recent =
-      // The connections that came last; some may be closed
+      // The connections that came last; some may be closed.
       std::make_shared<std::deque<Door::ConnectionId>>();
   return [&door, &control, recent, text = std::move(text)](UniqueFd socket, Admission::Pass pass) {
     if (recent->size() == kScrapes) {

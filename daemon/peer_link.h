@@ -31,10 +31,10 @@ struct PeerTable::Link {
   PeerConfig config;
   State state = State::kIdle;
   bool wanted = false;  // the link is opened again whenever it is lost
-  // number of the stream among all streams; callbacks of older streams are ignored
+  // Number of the stream among all streams; callbacks of older streams are ignored
   uint64_t number = 0;
   std::unique_ptr<PeerStream> stream;
-  // We have opened `stream`; while there is no stream: we have opened the last one
+  // We have opened `stream`; while there is no stream: we have opened the last one.
   bool dialled = false;
   PeerIntroduction ours, theirs;  // what both ends have said of themselves on this stream
   // `stream` is a visit: we have opened it for the other daemon's sake only, and it has not
@@ -57,7 +57,7 @@ struct PeerTable::Link {
   // How many of our knocks the peer has answered with OK without dialling. Used where the peer
   // should dial.
   int vain_knocks = 0;
-  // Why the link was lost or refused; OK before the first time and while it is up
+  // Why the link was lost or refused; OK before the first time and while it is up.
   absl::Status error;
   LinkNews news;
   bool goodbye = false;  // the peer has said that it stops
@@ -70,14 +70,14 @@ struct PeerTable::Link {
   // at `unsaid_until`, unless the peer says a better one on the stream before.
   std::optional<absl::Status> unsaid;
   absl::Time unsaid_until;
-  // Why the link is lost, once the door has read what arrived before the connection's end
+  // Why the link is lost, once the door has read what arrived before the connection's end.
   std::optional<absl::Status> ending;
 
   // Our connection to their peer.sock, as long as their arenas can be mapped. We ask for their
   // arenas there, and say frames there that fit a packet.
   std::optional<Door::ConnectionId> socket;
-  // A request for one of their arenas, by the sequence number of the request.
   uint64_t next_sequence = 1;
+  // A request for one of their arenas; `asked` has it by the sequence number of the request.
   struct Asked {
     ArenaId arena;
     LocalDevice* device = nullptr;  // the device of ours that maps the arena
@@ -86,7 +86,7 @@ struct PeerTable::Link {
   std::deque<Asked> unasked;  // requests that the connection did not take yet
   bool mapped = false;
   std::string mapped_error;
-  // True while settling until it is known whether arenas can be mapped
+  // True while settling until it is known whether arenas can be mapped.
   bool mapped_unsettled = false;
   // Route `tcp`: whether lanes know of the peer; the id by which its data connections are known;
   // why the route cannot be taken; whether that is not known yet.

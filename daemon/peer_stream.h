@@ -21,7 +21,7 @@ struct PeerDeviceInfo {
   GlobalDeviceId id;
   std::vector<UcxAddressBlob> ucx_addresses;
   bool gpu = false;
-  // How UCX reaches the device's memory, for people; "" for a host device
+  // How UCX reaches the device's memory, for people; "" for a host device.
   std::string ucx_way = {};
   std::string uuid = {};  // 16 bytes for a GPU; "" for a host device
   std::string name = {};  // the device's name, for people; "" from daemons that do not say it
@@ -117,7 +117,7 @@ class PeerStream {
 
 struct PeerStreamCallbacks {
   std::function<void(PeerFrame)> on_frame;
-  // Called once, unless Close or the destructor came first
+  // Called once, unless Close or the destructor came first.
   std::function<void(absl::Status)> on_closed;
 };
 

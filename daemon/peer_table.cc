@@ -189,7 +189,7 @@ void PeerTable::GoUp(Link& link) {
   link.since = control_.Now();
   link.backoff = kBackoffMin;
   link.error = absl::OkStatus();
-  // Vain knocks to begin with after a loss: if only our dial works, dial again at once
+  // Vain knocks to begin with after a loss: if only our dial works, dial again at once.
   link.vain_knocks = link.dialled && !Dials(link) ? kVainKnocks : 0;
 
   RouteTable routes(kRoutes);

@@ -94,7 +94,7 @@ class PeerTable {
   static constexpr size_t kMostStrangers = 8;
   static constexpr absl::Duration kStrangersKept = absl::Minutes(10);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
-  // Before a request that peer.sock did not take is tried again
+  // Before a request that peer.sock did not take is tried again.
   static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);
   // Bound of Callers: daemons that have opened a stream and not proven yet who they are. Beyond it
   // the oldest is refused.
@@ -211,10 +211,10 @@ class PeerTable {
     std::string version;  // version of the peer's ferryd; "" while the link is not up
     std::string error;
     bool mapped = false;
-    // The peer's deadline, if it has said that it drains; else none
+    // The peer's deadline, if it has said that it drains; else none.
     std::optional<absl::Time> drains_until;
     std::vector<GlobalDeviceId> devices;
-    // Those devices as described in the peer's latest hello; empty before the first
+    // Those devices as described in the peer's latest hello; empty before the first.
     std::vector<DeviceInfo> told;
   };
   std::vector<Row> List() const;
@@ -234,7 +234,7 @@ class PeerTable {
   // What is kept of a link whose other end we refuse, until kPartingTimeout has passed or the other
   // end has closed.
   struct Parting {
-    // A stream that we have opened; null if the peer opened it (it has ended then)
+    // A stream that we have opened; null if the peer opened it (it has ended then).
     std::unique_ptr<PeerStream> stream;
     absl::Time since;
     // Connections on peer.sock, to the peer and from it. They stay open as well, because their end

@@ -30,7 +30,7 @@ struct JobSpec {
   struct Binding {
     std::string name;
     std::optional<compute::DType> type;
-    // Number of the prepared batch that transfers this buffer
+    // Number of the prepared batch that transfers this buffer.
     std::optional<uint32_t> prepared = std::nullopt;
   };
   struct Transfers {  // consecutive transfers of the session

@@ -19,7 +19,7 @@ namespace ferry {
 
 // What a reload has changed.
 struct Reloaded {
-  // Number of the configuration: 1 at the start, one more with each reload
+  // Number of the configuration: 1 at the start, one more with each reload.
   uint64_t generation = 1;
   std::vector<ConfigChange> changes;
 };

@@ -179,7 +179,7 @@ class PathAbove {
 
   absl::Status CheckDirectory(int directory, const struct stat& info, const std::string& where) {
     if (!Trusted(info.st_uid)) return Unsafe("the directory ", where, BelongsTo(info.st_uid));
-    // As in /tmp: nobody can replace what another user owns
+    // As in /tmp: nobody can replace what another user owns.
     if ((info.st_mode & S_ISVTX) != 0) return absl::OkStatus();
     const bool others = (info.st_mode & S_IWOTH) != 0;
     if (!others && ((info.st_mode & S_IWGRP) == 0 || OwnersAlone(directory, info))) {

@@ -16,7 +16,7 @@ namespace ferry {
 // How long to wait for the lock of a daemon that is about to end.
 struct LockPatience {
   absl::Duration most = absl::ZeroDuration();
-  // Called once, if the lock has to be waited for
+  // Called once, if the lock has to be waited for.
   std::function<void(const std::string& file)> waits;
 };
 

@@ -90,7 +90,7 @@ class Session {
   static constexpr size_t kRequestsKept = 1024;
   static constexpr size_t kEventsKept = 65536;
   static constexpr size_t kReleasedKept = 65536;
-  // Bytes of the kept texts of failures
+  // Bytes of the kept texts of failures.
   static constexpr size_t kFailureBytesKept = size_t{4} << 20;
 
   // `of_uid` counts the record bytes of all sessions of the uid; outlives the session.
@@ -234,7 +234,7 @@ class Session {
 
   const uint64_t first_sequence_;
   uint64_t next_sequence_;
-  // Device of each 'over' counter, once it is used
+  // Device of each 'over' counter, once it is used.
   std::vector<std::optional<GlobalDeviceId>> over_devices_;
   uint32_t Prepare(PostBatch& batch);
   absl::btree_map<uint32_t, PreparedRecord> prepared_;

@@ -53,7 +53,7 @@ class Supervisor {
  private:
   void Send(absl::string_view words, absl::string_view status);
 
-  // Path of the supervisor's socket; "@..." is an abstract one; "": nobody listens
+  // Path of the supervisor's socket; "@..." is an abstract one; "": nobody listens.
   std::string path_;
   absl::Duration watchdog_ = absl::InfiniteDuration();
   int sockets_ = 0;    // how many sockets were passed

@@ -42,7 +42,7 @@ class Traffic {
     std::array<Standing, TransferEngine::kStateNames.size()> states;  // by TransferEngine's state
     // in flight, the oldest first, without prepared transfers that may be fired
     std::vector<TransferId> oldest;
-    // Transfers on a lane now, by the device here
+    // Transfers on a lane now, by the device here.
     absl::btree_map<GlobalDeviceId, uint64_t> launched;
     std::array<uint64_t, kRoutes> launched_by_route = {};
     // Bytes and counts of firings alone (sent, received), by route.
@@ -58,7 +58,7 @@ class Traffic {
 
  private:
   Ways ways_;
-  // What firings have moved, of prepared transfers that are over
+  // What firings have moved, of prepared transfers that are over.
   std::array<Moved, kRoutes> fired_ = {};
 };
 

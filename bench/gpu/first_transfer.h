@@ -55,7 +55,7 @@ class FirstTransfer {
   FirstTransferTimes times_;
 };
 
-// Of the started process, besides its name and role
+// How many arguments the started process has, besides its name and role.
 inline constexpr int kFirstTransferArguments = 8;
 int RunFirstTransfer(char** arguments, int socket);
 

@@ -27,7 +27,7 @@ enum class UcxDirect { kAuto, kOn, kOff };
 
 struct Config {
   struct {
-    // By default the host's name; the node's entry in membership.nodes has the same name
+    // By default the host's name; the node's entry in membership.nodes has the same name.
     std::string name;
     std::string runtime_dir = "/run/ferry";
   } node;
@@ -102,9 +102,9 @@ struct Config {
     uint64_t gpu_bytes = uint64_t{1} << 50;          // bytes of all arenas on one GPU
     // Bytes of memory that one job takes beside its buffers
     uint64_t job_bytes = uint64_t{4} << 30;
-    // Bytes of memory of all jobs that send or receive by themselves
+    // Bytes of memory of all jobs that send or receive by themselves.
     uint64_t job_memory = uint64_t{16} << 30;
-    // Operations of one job, bytes moved included: compute::WorkOf
+    // Operations of one job, bytes moved included: compute::WorkOf.
     uint64_t job_flops = uint64_t{1} << 42;
     // Operations of one job between two looks at whether it must end.
     uint64_t launch_flops = uint64_t{1} << 34;
@@ -169,7 +169,7 @@ struct Config {
   } log;
 
   struct {
-    // When it has passed, what is still in flight is ended
+    // When it has passed, what is still in flight is ended.
     absl::Duration timeout = absl::Seconds(120);
   } drain;
 

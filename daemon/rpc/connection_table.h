@@ -105,7 +105,7 @@ class ConnectionTable {
   absl::Time look_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // some have become known since
   std::atomic<bool> any_strangers_ = false;
-  // A process without sessions is not in it
+  // A process without sessions is not in it.
   absl::flat_hash_map<Process, size_t> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<int, Entry> by_fd_ ABSL_GUARDED_BY(mutex_);
   int next_fd_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -191,7 +191,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
   PeerTable& table_;
   const std::function<void()> greeted_;
   std::shared_ptr<Output> output_;
-  // Null before the introduction; set on gRPC's thread, between reads
+  // Null before the introduction; set on gRPC's thread, between reads.
   std::shared_ptr<Delivery> delivery_;
   LinkRequest incoming_;
 };

@@ -17,7 +17,7 @@ namespace ferry {
 namespace {
 
 constexpr int kMaxIds = 4096;
-// How many of the last endings are looked through, on control
+// How many of the last endings are looked through, on control.
 constexpr uint64_t kRoutesKnown = 4096;
 
 absl::Status TooManyIds(int count) {
@@ -154,7 +154,7 @@ class PostStream final
   const RpcCaller caller_;
   std::shared_ptr<Output> output_;
   v1::PostTransfersRequest incoming_;
-  // One for the reading, one for each batch whose answer was not written
+  // One for the reading, one for each batch whose answer was not written.
   std::atomic<int> open_ = 1;
 };
 

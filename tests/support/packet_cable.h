@@ -41,7 +41,7 @@ class PacketCable {
     absl::string_view
         opening;  // what the connection's opener said first; "" if it has said nothing
   };
-  // KReset: a reset of its connection is carried instead
+  // kReset: a reset of its connection is carried instead.
   enum class Fate { kCarried, kLost, kReset };
   using Rule = std::function<Fate(const Segment&)>;
 

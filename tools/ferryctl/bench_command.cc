@@ -117,7 +117,7 @@ class BenchCommand : public Command {
     from.Fill();
     result.cold = TimeMemcpy(to.data(), from.data(), bytes);
     for (uint64_t i = 0; i < c.iterations; ++i) {
-      // The comparison has its own contents
+      // The comparison has its own contents.
       if (i + 1 == c.iterations) std::memset(to.data(), 0, bytes);
       result.warm.push_back(TimeMemcpy(to.data(), from.data(), bytes));
     }

@@ -88,7 +88,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   open.route = options.route;
   open.post_by = options.post_by;
   open.patience_ns = ToFerry(options.patience);
-  // No path of a socket is longer
+  // No path of a socket is longer.
   FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));
   options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
   target.domain.copy(open.domain, sizeof(open.domain) - 1);

@@ -58,7 +58,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   if (lacks && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
     std::vector<std::string> known;
     for (const CLI::App* sub : at->get_subcommands([](const CLI::App*) { return true; })) {
-      // Hidden commands are not named
+      // Hidden commands are not named.
       if (!sub->get_group().empty()) known.push_back(sub->get_name());
     }
     const std::string nearest = Nearest(rest.front(), known);

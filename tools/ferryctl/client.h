@@ -73,9 +73,9 @@ struct PostTarget {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the daemon's default
   uint32_t over_timeline = 0;
   uint32_t defined_timeline = 0;
-  // Value of that 'defined' counter at which the bytes are there; 0: they are there now
+  // Value of that 'defined' counter at which the bytes are there; 0: they are there now.
   uint64_t defined_at = 0;
-  // A transfer of the session that the batch belongs to, see ferry_post_options
+  // A transfer of the session that the batch belongs to, see ferry_post_options.
   uint64_t continues = 0;
 };
 

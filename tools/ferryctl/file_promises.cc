@@ -175,7 +175,7 @@ absl::Status FilePromises::WaitForOther() {
 }
 
 absl::Status FilePromises::CauseOf(const absl::Status& status) {
-  // Ns; what the daemon knows is known here within this time
+  // Nanoseconds; what the daemon knows is known here within this time.
   constexpr uint64_t kNews = 1'000'000'000;
   if (!asked_ || !HasReason(status, Reason::kDraining)) return status;
   FromFerry(ferry_batch_wait(ours_.get(), kNews)).IgnoreError();

@@ -31,7 +31,7 @@ constexpr absl::Duration kMeeting = absl::Seconds(1);
 std::string DeviceText(ferry_session* session, uint64_t device) {
   std::string text = absl::StrCat("device ", device);
   ferry_device_list* list = nullptr;
-  // An older daemon has no list
+  // An older daemon has no list.
   if (!FromFerry(ferry_cluster_devices(session, &list)).ok()) return text;
   for (size_t i = 0; i < ferry_device_list_size(list); ++i) {
     const ferry_cluster_device known = ferry_device_list_at(list, i);

@@ -39,7 +39,7 @@ struct FileFlags {
 
 // An open session, and where its transfers go.
 struct FileSession {
-  // An eventfd; readable once the other end's promise is over (FilePromises::SignalEnd)
+  // An eventfd; readable once the other end's promise is over (FilePromises::SignalEnd).
   UniqueFd stop;
   SessionPtr session;
   PostTarget target;

@@ -210,7 +210,7 @@ void LookAtPeer(const admin::Peer& peer, const std::string& version, Findings& f
     finding.found = absl::StrCat("up, of version ", peer.version(), "; this one is ", version);
     finding.advice = "install one minor version on all nodes (docs/versions.md)";
   } else {
-    // The error of a link that is up is about `mapped`, which its routes tell
+    // The error of a link that is up is about `mapped`, which its routes tell.
     finding.found = "up";
   }
   findings.push_back(std::move(finding));

@@ -137,7 +137,7 @@ std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
   size_t others = 0;
   for (const TransferRow& other : node.flight().transfers()) {
     if (other.side() != side || other.fingerprint() == row.fingerprint()) continue;
-    // It has found its other half
+    // It has found its other half.
     if (other.state() != "waiting" && other.state() != "offered") continue;
     const bool devices = other.src_global_device_id() == row.src_global_device_id() &&
                          other.dst_global_device_id() == row.dst_global_device_id();

@@ -120,7 +120,7 @@ std::string KindText(ferry::v1::Device::Kind kind) {
 
 // "18 to 2,3; none to 4": from this GPU to the others of its daemon.
 std::string NvlinksText(const admin::ClusterDevice& gpu) {
-  // In the order of the first GPU of each
+  // In the order of the first GPU of each.
   std::vector<std::pair<int, std::vector<uint64_t>>> groups;
   for (const admin::GpuLink& link : gpu.gpu_links()) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {

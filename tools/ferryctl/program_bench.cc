@@ -57,7 +57,7 @@ void FillElements(DType type, std::byte* at, uint64_t bytes, std::mt19937_64& ra
 void FillBuffers(const compute::Program& program,
                  const std::vector<absl::Span<std::byte>>& buffers) {
   std::mt19937_64 random(1);
-  // The type of the first reader is filled last, and stays
+  // The type of the first reader is filled last, and stays.
   for (size_t i = program.nodes.size(); i-- > 0;) {
     const compute::Node& node = program.nodes[i];
     if (node.op != compute::Op::kInput && node.op != compute::Op::kAccumulate) continue;

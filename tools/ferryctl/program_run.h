@@ -39,7 +39,7 @@ struct DaemonRun {
   std::vector<std::string> sends, receives;
   std::vector<std::string> peers;  // NAME=DEVICE, for the peers that the program itself names
   std::string key_suffix;
-  // Of the job and its transfers; nothing: the daemon's default
+  // Deadline of the job and its transfers; nothing: the daemon's default.
   std::optional<absl::Duration> deadline;
 };
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);

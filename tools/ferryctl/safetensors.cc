@@ -93,7 +93,7 @@ class Builder : public nlohmann::detail::json_sax_dom_parser<json> {
 
  private:
   static constexpr int kDeepest = 64;
-  // Of objects that are known; what is in them may be anything
+  // Depth of objects that are known; what is in them may be anything.
   static constexpr size_t kKnownDepth = 2;
 
   // {"name": {"shape": [..]}} is as deep as known fields go.

@@ -13,7 +13,7 @@
 namespace ferry::tools {
 namespace {
 
-// The most that Linux lets everybody have; the default is 64 KiB
+// The most that Linux lets everybody have; the default is 64 KiB.
 constexpr int kPipeBytes = 1 << 20;
 
 // `standard` stands for "-". It is duplicated, so that closing it closes nobody else's.
@@ -68,7 +68,7 @@ absl::Status OutputStream::Write(const void* from, size_t size) const {
   const char* at = static_cast<const char*>(from);
   while (size > 0) {
     const ssize_t put = write(fd_.get(), at, size);
-    // Another process that shares the descriptor has made it non-blocking
+    // Another process that shares the descriptor has made it non-blocking.
     if (put < 0 && errno == EAGAIN) {
       pollfd wait = {fd_.get(), POLLOUT, 0};
       poll(&wait, 1, -1);

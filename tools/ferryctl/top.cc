@@ -195,7 +195,7 @@ class Top {
   bool over_ = false;
   bool redraw_ = false;
   std::vector<std::unique_ptr<TopSource>> sources_;
-  // The last member: nothing is waited for before the terminal is restored
+  // The last member: nothing is waited for before the terminal is restored.
   std::unique_ptr<Terminal> terminal_;
 };
 

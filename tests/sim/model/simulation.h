@@ -195,7 +195,7 @@ class Simulation {
     int partition = 0;
     int crash = 0;
     int evict = 0;
-    // Percent of launches of groups, and of openings, that hang, fail or are refused
+    // Percent of launches of groups, and of openings, that hang, fail or are refused.
     int group_fault = 0;
     int slow_lane = 0;  // percent of the lanes
     int many = 0;       // percent of the posts that are between few devices
