@@ -79,6 +79,7 @@ class JobTable {
   // control.
   void Compile(GlobalDeviceId device, ProgramSource source, bool keep,
                std::function<void(CompileResult)> done);
+  // Takes a batch of runs, all or none.
   PostReply Post(Session& session, PostBatch batch);
   // Asks a job to end; a job that has begun ends before its next launch. False if there is no such
   // job.
@@ -95,7 +96,7 @@ class JobTable {
   // --- From the session table.
   void EndSession(SessionId session);
 
-  // For programs that are compiled from now on.
+  // The limits of programs that are compiled from now on.
   void SetLimits(const JobLimits& limits) { limits_ = limits; }
   // With true, refuses new jobs.
   void SetDraining(bool draining) { draining_ = draining; }

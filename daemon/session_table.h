@@ -154,11 +154,10 @@ class SessionTable {
   std::string LargestHolders(const LocalDevice* device = nullptr) const;
 
   struct Counts {
+    // Sessions that were opened; clients that were refused.
     uint64_t opened = 0, refused = 0;
-    uint64_t closed = 0,  // sessions that were opened; clients that were refused
-                          // How the opened sessions ended: without (closed) or with (lost)
-                          // transfers in flight
-        lost = 0;
+    // How the opened sessions ended: without (closed) or with (lost) transfers in flight.
+    uint64_t closed = 0, lost = 0;
   };
   const Counts& counts() const { return counts_; }
 
