@@ -46,7 +46,7 @@ struct Config {
 
   struct {
     uint32_t host = 2;  // number of host devices; by default as many as membership has ids for
-    // Ids.base: the id of a device is base + its index, unless membership lists ids
+    // The setting ids.base: a device's id is base + its index, unless membership lists ids.
     uint64_t base_id = 0;
     // `all_gpus`: all GPUs that are found and that no other daemon has. Else the GPUs in `gpus`,
     // each by its UUID as nvidia-smi prints it, or by the driver's index. Their ids follow those of
@@ -119,8 +119,8 @@ struct Config {
     // `ucx` is used only where there is RDMA, or where UCX's settings below name other transports.
     std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kTcp,
                                 Route::kNccl};
-    // kOrder: the first route of `order` that can be had. kEstimate: another one if it was measured
-    // to be clearly faster.
+    // kOrder: the first route of `order` that can be had is taken. kEstimate: the same, unless
+    // another one was measured to be clearly faster.
     RouteChoosing choose = RouteChoosing::kEstimate;
     absl::Duration deadline = absl::Seconds(60);  // for transfers that name no deadline
     // Bytes of host memory, for each GPU and direction, through which `tcp` and `ucx` move GPU
