@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broken invariant ends the process: the flight recorder's story is written to stderr first.
-// Half-alive is worse than restarted. Stays on in release builds. Any thread.
+// FERRY_CHECK ends the process when an invariant is broken, after writing the flight recorder to
+// stderr: half-alive is worse than restarted. It stays on in release builds. Any thread.
 #pragma once
 
 namespace ferry {

@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-// Does nothing but end waits, and is ignored where nobody asked for it.
+// The handler of kWake does nothing: the signal only ends waits.
 constexpr int kWake = SIGURG;
 constexpr std::chrono::seconds kIdle{10};
 constexpr size_t kStack = 256 * 1024;
@@ -28,8 +28,8 @@ bool IsSocket(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-// Sends the thread that made it kWake again and again, from kPatience after Start until Stop. Once
-// is not enough: what comes before the thread waits is handled, and gone.
+// Sends kWake to the thread that made it, again and again, from kPatience after Start until Stop.
+// Once would not be enough: a signal that comes before the thread waits is handled, and gone.
 class Alarm {
  public:
   Alarm() {
@@ -103,7 +103,8 @@ bool Closer::Clogged(uid_t uid) const {
   return queued >= kMost;
 }
 
-// If it has something to close and may have one more thread at it; and a thread for that.
+// Gives the owner a turn if it has something to close and may have one more thread; starts a thread
+// for that if none is free.
 void Closer::GiveTurn(Pool& pool, uid_t uid) {
   Owner& owner = pool.owners[uid];
   if (!owner.has_turn && !owner.queue.empty() && owner.closing < pool.most_each) {
@@ -117,7 +118,8 @@ void Closer::GiveTurn(Pool& pool, uid_t uid) {
   pthread_attr_setstacksize(&attributes, kStack);
   auto start = std::make_unique<Thread>(Thread{*this, pool});
   pthread_t thread;
-  // If there can be none, what waits is looked at with what comes next.
+  // If no thread can be started, the descriptors that wait are looked at with the next one that
+  // comes.
   if (pthread_create(&thread, &attributes, Run, start.get()) == 0) {
     start.release();
     ++pool.threads;
@@ -137,7 +139,7 @@ void Closer::Serve(Pool& pool) {
   while (true) {
     ++pool.idle;
     bool late = false;
-    // The last one stays: there may be no room for another.
+    // The last thread stays: there may be no room to start another.
     while (pool.turns.empty() && (!late || pool.threads == 1)) {
       late = pool.more.wait_for(mutex_, kIdle) == std::cv_status::timeout;
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes descriptors that somebody else chose, or that may have such in their queue. close() of
-// them may wait for as long as their sender likes (a socket that lingers and whose other end does
-// not read, a file of FUSE), so no other thread of the daemon closes one. There is one for the
-// process, never destroyed.
+// Closes descriptors that somebody else chose, or that may have such descriptors in their queue.
+// Their close() may block for as long as the sender likes (a socket that lingers and whose other
+// end does not read, a file of FUSE), so no other thread of the daemon closes one. The process has
+// one Closer, which is never destroyed.
 //
-// A socket is closed within kPatience and a tick of the kernel: a signal to the thread that waits
-// ends every lingering, of what is in the socket's queue too. What else there is may wait for ever
-// and holds up its owner's (a uid's) alone: one thread closes it, in order. Threads are made when
-// none is free, up to as many as the two kinds may have, and end when they have had nothing to do
-// for a while; the owners take turns.
+// A socket is closed within kPatience and one tick of the kernel: a signal to the thread that
+// closes it ends all lingering, also that of sockets in its queue. Any other descriptor may block
+// for ever, and then holds up only the descriptors of the same owner (a uid): one thread at a time
+// closes an owner's, in order. Threads are started when none is free, up to a bound for sockets and
+// one for the rest, and end when they have had nothing to do for a while. Owners take turns.
 //
-// A descriptor is the process's until a thread closes it, so who hands in takes nothing more from
-// an owner that is Clogged. Any thread; nothing here waits.
+// A descriptor counts as the process's until a thread closes it. So whoever calls Close must take
+// nothing more from an owner that is Clogged. Any thread; no function here blocks.
 #pragma once
 
 #include <pthread.h>
@@ -38,15 +38,17 @@ class Closer {
   static constexpr std::chrono::milliseconds kPatience{1};
   using Closed = absl::AnyInvocable<void()>;
 
-  // In a forked child an empty one of its own: no thread of the parent's is there.
+  // The process's Closer. A forked child gets an empty one of its own, because none of the parent's
+  // threads is there.
   static Closer& Get();
-  // One of a test's own, which must not be destroyed either; `close` is what its threads do.
+  // A Closer for a test, which must not be destroyed either. Its threads call `close`.
   explicit Closer(void (*close)(UniqueFd)) : close_(close) {}
-  // Runs `closed` afterwards, on the thread that closed.
+  // Runs `closed` afterwards, on the thread that closed `fd`.
   void Close(uid_t owner, UniqueFd fd, Closed closed = nullptr);
-  // More than kMost of this owner's wait.
+  // Whether more than kMost descriptors of this owner wait.
   bool Clogged(uid_t owner) const;
-  size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }  // of all
+  // Descriptors that wait, of all owners.
+  size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
 
  private:
   struct Waiting {
@@ -55,14 +57,15 @@ class Closer {
   };
   struct Owner {
     std::deque<Waiting> queue;
-    size_t closing = 0;  // threads that have taken one out
+    size_t closing = 0;  // threads that are closing a descriptor of this owner
     bool has_turn = false;
   };
+  // The threads for one kind of descriptors.
   struct Pool {
-    const size_t most, most_each;  // threads, of all and of an owner
+    const size_t most, most_each;  // threads: of all owners, of one owner
     std::condition_variable_any more;
-    absl::flat_hash_map<uid_t, Owner> owners;  // with something to close
-    std::deque<uid_t> turns;                   // each once
+    absl::flat_hash_map<uid_t, Owner> owners;  // owners with something to close
+    std::deque<uid_t> turns;                   // owners to serve next, each once
     size_t threads = 0;
     size_t idle = 0;
   };
@@ -82,8 +85,8 @@ class Closer {
   std::atomic<size_t> waiting_ = 0;
 };
 
-// Descriptors as they came from another process: who wants one moves it out, what is left goes to
-// the Closer. One thread at a time.
+// Descriptors as they came from another process. Whoever wants one moves it out; those that are
+// left go to the Closer. For one thread at a time.
 class ReceivedFds {
  public:
   ReceivedFds() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's command line as others read it: its manual page, and what shells need to complete it.
-// Made from the CLI::App that parses it, so that neither can say anything else than the program
-// does. Pure; any thread.
+// Describes a program's command line for other readers: its manual page, and what shells need to
+// complete it. Made from the CLI::App that parses the command line, so that the two cannot differ.
+// Pure; any thread.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@ namespace ferry {
 // One command, or the program itself, with what may follow it.
 struct CommandPage {
   struct Option {
-    std::vector<std::string> names;  // "--key", "-k"; none: it has a place instead of a name
-    std::string value;               // "TEXT"; "": it takes none
-    std::string place;               // "file"; "" if it has names
+    std::vector<std::string> names;  // "--key", "-k"; none: the option is told by its place
+    std::string value;               // "TEXT"; "": the option takes no value
+    std::string place;               // "file"; "" if the option has names
     bool required = false;
     std::string description;
   };
@@ -31,7 +31,7 @@ struct CommandPage {
   std::vector<Option> options;
   std::vector<CommandPage> commands;
 
-  // `App` is CLI::App, of which this folder knows nothing. `path`: the program's name.
+  // `App` is CLI::App, which this folder does not include. `path`: the program's name.
   template <typename App>
   static CommandPage Of(const App& app, const std::string& path) {
     CommandPage page{path, app.get_name(), app.get_description(), {}, {}};
@@ -59,13 +59,13 @@ struct CommandPage {
   }
 };
 
-// The manual page of a program in the macros of man(7): every command of it in one page.
+// The manual page of a program, in the macros of man(7): all its commands on one page.
 class ManualPage {
  public:
   struct About {
     int section = 1;
     std::string version;
-    std::string footer;    // what the help ends with
+    std::string footer;    // the last lines of the program's help
     std::string see_also;  // "ferryd(8)"
   };
   static std::string Print(const CommandPage& program, const About& about) {
@@ -82,14 +82,14 @@ class ManualPage {
   }
 
  private:
-  // Without the full stop at its end.
+  // The description without the full stop at its end.
   static std::string Summary(const CommandPage& page) {
     return std::string(absl::StripTrailingAsciiWhitespace(
         absl::string_view(page.description)
             .substr(0, page.description.find_last_not_of(". ") + 1)));
   }
-  // What groff would take for its own: a dash that is to be copied, a backslash, a line that begins
-  // with a full stop or an apostrophe.
+  // Escapes what groff would interpret: dashes that are to be copied, backslashes, and a full stop
+  // or apostrophe at the start of a line.
   static std::string Escaped(const std::string& text) {
     std::vector<std::string> lines =
         absl::StrSplit(absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}}), '\n');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether as many descriptors can be opened as somebody is about to need. gRPC does not say so:
-// without one of its descriptors it ends the process. Any thread.
+// Checks whether as many descriptors can be opened as the caller is about to need. gRPC does not
+// report it: without one of its descriptors it ends the process. Any thread.
 #pragma once
 
 #include <errno.h>
@@ -13,10 +13,11 @@
 
 namespace ferry {
 
-// What gRPC, and a session beside it, open in a process whose calls are few, and some more.
+// Descriptors that gRPC, and a session beside it, open in a process of few calls, and some to
+// spare.
 inline constexpr size_t kGrpcDescriptors = 20;
 
-// 0, or the errno of one of `count` descriptors that cannot be opened beside those that are there.
+// 0 if `count` more descriptors can be opened now; else the errno of the first that cannot.
 inline int RoomForDescriptors(size_t count) {
   std::vector<UniqueFd> opened;
   for (size_t i = 0; i < count; ++i) {

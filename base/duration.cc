@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// With at most so many digits after the point, the last of which is no zero.
+// A number with at most so many digits after the point; the last of them is no zero.
 std::string Short(double value, int digits, const char* unit) {
   std::string text = absl::StrFormat("%.*f", digits, value);
   if (digits > 0) {
@@ -30,7 +30,7 @@ std::string DurationText(absl::Duration value) {
   if (value == absl::InfiniteDuration()) return "for ever";
   if (value < absl::ZeroDuration()) return absl::StrCat("-", DurationText(-value));
   const double seconds = absl::ToDoubleSeconds(value);
-  // The bounds are where rounding would give a thousand of the unit.
+  // A unit ends where rounding would give a thousand of it.
   if (value == absl::ZeroDuration()) return "0 s";
   if (seconds < 999.5e-9) return Short(seconds * 1e9, 0, "ns");
   if (seconds < 999.95e-6) return Short(seconds * 1e6, 1, "us");

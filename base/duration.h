@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lengths of time as people read them, alike in errors, logs and tables. Pure; any thread.
+// Durations for people, in the same form in errors, logs and tables. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace ferry {
 
-// "250 ms", "1.5 s", "90 s", "2 min 5 s", "3 d 4 h": three digits or so, rounded, and a unit that
-// fits; "for ever" if infinite. What is read again, as in configurations, is as
-// absl::FormatDuration writes it.
+// "250 ms", "1.5 s", "90 s", "2 min 5 s", "3 d 4 h": rounded to about three digits, in a fitting
+// unit; "for ever" if infinite. A duration that is parsed again, as in a configuration, is written
+// by absl::FormatDuration instead.
 std::string DurationText(absl::Duration value);
 
 }  // namespace ferry

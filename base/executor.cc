@@ -37,7 +37,7 @@ void SerialExecutor::AwaitRoom() {
 bool SerialExecutor::Push(Task task) {
   if (stopping_) return false;
   queue_.push_back(std::move(task));
-  // Who runs looks at the queue before it leaves.
+  // The thread that runs tasks looks at the queue before it stops running.
   return !running_ && std::exchange(sleeping_, false);
 }
 
@@ -67,7 +67,7 @@ void SerialExecutor::PostOrRun(Task task) {
     if (stopping_) return;
     if (running_ || !queue_.empty()) {
       queue_.push_back(std::move(task));
-      return;  // the thread is awake, or who runs wakes it
+      return;  // the thread is awake, or the caller that runs tasks wakes it
     }
     running_ = true;
   }
@@ -80,7 +80,7 @@ void SerialExecutor::PostOrRun(Task task) {
   {
     MutexLock lock(mutex_);
     running_ = false;
-    // What came meanwhile, an earlier timer, and stopping are the thread's.
+    // The thread handles what came meanwhile: tasks, an earlier timer, stopping.
     wake = (!queue_.empty() || stopping_ || next < wakes_at_) && std::exchange(sleeping_, false);
     next_ = next;
   }
@@ -106,7 +106,8 @@ void SerialExecutor::RunAndWait(Task task) {
   Mutex mutex;
   std::condition_variable_any done_cv;
   bool done = false;
-  // Whether the task runs or a stopped executor drops it, the guard goes with it: the wait ends.
+  // The guard is destroyed with the task, whether it has run or a stopped executor drops it: then
+  // the wait ends.
   struct Guard {
     Mutex* mutex = nullptr;
     std::condition_variable_any* done_cv = nullptr;
@@ -142,7 +143,7 @@ void SerialExecutor::Run() {
           const absl::Duration left = next_ - MonotonicNow();
           if (left <= absl::ZeroDuration()) break;
           wakes_at_ = next_;
-          // Not longer: the clock added to a far `next_` would not fit chrono's nanoseconds.
+          // At most an hour: the clock plus a far `next_` would not fit chrono's nanoseconds.
           wake_.wait_for(mutex_, absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
         }
       }
@@ -155,7 +156,7 @@ void SerialExecutor::Run() {
     absl::Time since = batch.size() > 1 ? MonotonicNow() : absl::InfiniteFuture();
     for (size_t i = 0; i < batch.size(); ++i) {
       if (i > 0 && after_batch_ && MonotonicNow() - since >= kLongBatch) {
-        after_batch_();  // who waits for what the tasks so far have caused, or for a timer
+        after_batch_();  // for those who wait for what the tasks so far have caused, or for a timer
         since = MonotonicNow();
       }
       batch[i]();

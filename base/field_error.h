@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of a request that say which of its fields they are about, as the message calls it: on the
-// wire that is google.rpc.BadRequest, by which clients name their own argument. Any thread.
+// Errors of a request that name the field they are about, as the message calls it. On the wire the
+// name is in google.rpc.BadRequest; clients translate it to their own argument. Any thread.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace ferry {
 
 inline constexpr char kFieldMetadata[] = "field";
 
-// FIELD_INVALID, of `field`.
+// An error FIELD_INVALID about `field`.
 inline absl::Status FieldError(absl::string_view field, absl::string_view text,
                                absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   return Error(code, Reason::kFieldInvalid, text, {{kFieldMetadata, std::string(field)}});
 }
 
-// `status`; if it is FIELD_INVALID and does not say of what, it is of `field`: what looks at
-// descriptors and memory does not know how a message calls them.
+// Names `field` in `status` if it is FIELD_INVALID and names no field yet; else returns `status`.
+// For code that checks descriptors and memory and does not know what a message calls them.
 inline absl::Status OfField(absl::Status status, absl::string_view field) {
   if (!HasReason(status, Reason::kFieldInvalid)) return status;
   Metadata metadata = MetadataOf(status);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last few thousand events of the daemon in fixed memory, always on: what a dump ends with and
-// what a failed check prints. An event is a fixed-size record (no allocation, about 50 ns). Any
+// Keeps the last kCapacity events of the daemon in fixed memory, always on. A dump ends with them,
+// and a failed check prints them. An event is a fixed-size record (no allocation, about 50 ns). Any
 // thread.
 #pragma once
 
@@ -19,19 +19,21 @@ class FlightRecorder {
   static constexpr size_t kCapacity = 8192;
 
   struct Event {
-    uint64_t number = 0;  // counts every event, so gaps show what was overwritten
+    uint64_t number = 0;  // counts all events, so that a gap shows what was overwritten
     int64_t monotonic_nanos = 0;
-    int64_t realtime_nanos = 0;  // filled in by Snapshot: one clock per event is enough
-    const char* what = "";       // a literal: "post.send", "offer", "go", "done", ...
-    uint64_t a = 0;              // meaning by `what`; by habit the transfer or session
-    bool transfer = false;       // `a` is a TransferId
-    uint64_t key = 0;            // what both ends call the transfer (MatchFingerprint), or 0
-    uint64_t b = 0;              // by habit the peer or device
-    uint64_t c = 0;              // by habit bytes or a count
-    char text[64] = {};          // truncated; key fingerprints, reasons; never contents or tokens
+    // Filled in by Snapshot: reading one clock for each event is enough.
+    int64_t realtime_nanos = 0;
+    const char* what = "";  // a literal: "post.send", "offer", "go", "done", ...
+    uint64_t a = 0;         // depends on `what`; usually the transfer or session
+    bool transfer = false;  // `a` is a TransferId
+    uint64_t key = 0;       // both ends' name for the transfer (MatchFingerprint), or 0
+    uint64_t b = 0;         // usually the peer or device
+    uint64_t c = 0;         // usually bytes or a count
+    char text[64] = {};     // cut to size; key fingerprints, reasons; never contents or tokens
   };
 
-  // The daemon's one recorder. Process-wide on purpose: a failed check anywhere must reach it.
+  // The daemon's one recorder. It is process-wide on purpose: a failed check anywhere must reach
+  // it.
   static FlightRecorder& Get();
 
   void Record(const char* what, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,

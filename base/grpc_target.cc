@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-// For the path of a URI, of which it is no more than characters that mean themselves.
+// Escapes a path for a URI: all but characters that mean themselves.
 std::string Escaped(absl::string_view text) {
   constexpr absl::string_view kPlain = "-._~/:";
   std::string escaped;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gRPC is told to connect to, and what it says when it cannot. It reads a target as a URI: of
-// a path with '%41', '#' or '?' in it it would take another one, or none, and of a host whose name
-// is a scheme ("unix:7411") a socket. So every target is made here. Any thread.
+// Makes the targets that gRPC connects to, and shortens what gRPC says when it cannot. gRPC reads a
+// target as a URI: it would misread a path with '%41', '#' or '?', and take a host named like a
+// scheme ("unix:7411") for a socket. So every target is made here. Any thread.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace ferry {
 
-// Of a Unix socket, as its path is, relative too.
+// The target of a Unix socket at `path`, which may be relative.
 std::string UnixTarget(absl::string_view path);
-// Of "host:port", "192.0.2.1:7411" or "[2001:db8::1%eth0]:7411".
+// The target of "host:port", "192.0.2.1:7411" or "[2001:db8::1%eth0]:7411".
 std::string HostTarget(absl::string_view address);
 
-// Of the text of a call that failed: gRPC says that it could not connect in layers of its own, of
-// which the address and the cause are left: "connect to 192.0.2.1:7411: Connection refused". Other
-// texts stay as they are.
+// Shortens the text of a failed call. gRPC wraps a failed connect in several layers, of which the
+// address and the cause are kept: "connect to 192.0.2.1:7411: Connection refused". Any other text
+// is returned as it is.
 std::string GrpcErrorText(absl::string_view text);
 
 }  // namespace ferry

@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-// An integer that only compares and mixes with its own kind. `Tag::kPrefix` is how it prints.
+// An integer that can be compared only with ids of its own kind. `Tag::kPrefix` begins its text.
 template <typename Tag, typename Value = uint64_t>
 class Id {
  public:
@@ -44,36 +44,36 @@ struct GlobalDeviceTag {
 };
 using GlobalDeviceId = Id<GlobalDeviceTag>;
 
-// A daemon, by the number that this daemon has given to its node's name. The name keeps the number
-// for ever, also when the node leaves and comes again; no other name gets it. Local to one daemon.
+// A daemon, by the number that this daemon has given to its node's name. A name keeps its number
+// for ever, even if the node leaves and comes back, and no other name gets it. Local to one daemon.
 struct PeerTag {
   static constexpr char kPrefix[] = "peer ";
 };
 using PeerId = Id<PeerTag, uint32_t>;
 
-// One life of a daemon: random, new at every start.
+// One life of a daemon: a random number, new at every start.
 struct IncarnationTag {
   static constexpr char kPrefix[] = "incarnation ";
   static constexpr bool kHex = true;  // random: all digits matter, none of them as a number
 };
 using Incarnation = Id<IncarnationTag>;
 
-// A client process of this daemon; counts up, and begins again after kMostSessionIds, long after
-// the last trace of the session that had the id before (a tombstone lives for ten minutes).
+// A client process of this daemon. Ids count up and start again after kMostSessionIds. By then
+// nothing refers to the former session of the same id (a tombstone lives for ten minutes).
 struct SessionTag {
   static constexpr char kPrefix[] = "session ";
 };
 using SessionId = Id<SessionTag, uint32_t>;
 
-// One allocation; counts up over the whole daemon, never reused, so a stale one is always found
-// out.
+// One allocation. Ids count up over the whole daemon and are never used again, so a stale one is
+// always noticed.
 struct ArenaTag {
   static constexpr char kPrefix[] = "arena ";
 };
 using ArenaId = Id<ArenaTag>;
 
-// One posted half of a transfer, unique in the daemon: the session in the upper 24 bits, the
-// session's own counter (what clients see) in the lower 40.
+// One posted half of a transfer, unique in the daemon: the session's id in the upper 24 bits; in
+// the lower 40 the session's own counter, which is the id that clients see.
 struct TransferTag {
   static constexpr char kPrefix[] = "transfer ";
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which limit of the process stands behind an errno: what a user can raise. Any thread. For the
-// client library too: nothing but the C and C++ libraries.
+// Names the limit of the process that is behind an errno, so that a user knows what to raise. Any
+// thread. Used by the client library too, so it needs nothing but the C and C++ libraries.
 #pragma once
 
 #include <errno.h>
@@ -10,7 +10,8 @@
 
 namespace ferry {
 
-// "; this process may have 8 descriptors (ulimit -n)", or "".
+// For example "; this process may have 8 descriptors (ulimit -n)"; "" if no limit is behind
+// `error`.
 inline std::string LimitText(int error) {
   const auto of = [](auto resource, const char* what, const char* option) {
     rlimit limit{};

@@ -40,7 +40,7 @@ size_t Utf8Length(fmt::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
-// As the inside of a JSON string. What callers put into messages may hold any byte; the line stays
+// Escapes a text for the inside of a JSON string. Callers' texts may hold any byte; the line stays
 // one line, and valid.
 void AppendJsonString(fmt::string_view text, spdlog::memory_buf_t& out) {
   while (text.size() > 0) {
@@ -86,7 +86,7 @@ void AppendPlain(absl::string_view text, spdlog::memory_buf_t& out) {
   }
 }
 
-// `text`, or its beginning and how much there was.
+// `text`, or its beginning and how long it was.
 std::string Bounded(absl::string_view text, size_t most) {
   if (text.size() <= most) return std::string(text);
   return absl::StrCat(text.substr(0, most), "... (", text.size(), " bytes)");
@@ -104,7 +104,7 @@ absl::string_view SplitPayload(const spdlog::details::log_msg& message, Each eac
   return halves.second;
 }
 
-// As SetLogLevel takes it: spdlog itself says "warning".
+// The level's name as SetLogLevel takes it; spdlog itself says "warning".
 const char* LevelName(spdlog::level::level_enum level) {
   constexpr const char* kNames[] = {"trace", "debug", "info", "warn", "error", "critical", "off"};
   return kNames[level];
@@ -174,8 +174,9 @@ class JsonFormatter final : public spdlog::formatter {
   spdlog::pattern_formatter time_;
 };
 
-// stderr, but never waited for: whoever logs may be the control thread, and who reads the log may
-// have stopped. What cannot be written at once (a full pipe, a full disk) is dropped and counted.
+// Writes to stderr and never waits for it: the control thread may be logging, and whoever reads the
+// log may have stopped. Lines that cannot be written at once (a full pipe, a full disk) are dropped
+// and counted.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {

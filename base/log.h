@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One event, one line: FERRY_LOG(info, "session.open", LogFields("session", id, "uid", uid),
-// "client {}", version). The first text is the event's stable name; then the ids that programs look
-// for, as key="value" in text and as members in JSON; then the message for people. The severities
-// are trace, debug, info, warn and err. Nothing per transfer above debug; nothing that others can
-// cause at will without a limit (FERRY_LOG_LIMITED). What others chose may be long and hold any
-// byte: of a message kLongestMessage bytes are written, of a field kLongestField, and nothing that
-// a terminal obeys. Any thread.
+// Logs one event as one line: FERRY_LOG(info, "session.open", LogFields("session", id, "uid", uid),
+// "client {}", version). The first text is the event's stable name. LogFields are what programs
+// look for: key="value" in text, members in JSON. The rest is a message for people. The severities
+// are trace, debug, info, warn and err.
+//
+// Nothing is logged for each transfer above debug. What others can cause at will is logged with
+// FERRY_LOG_LIMITED. Texts that others chose may be long and hold any byte: at most kLongestMessage
+// bytes of a message and kLongestField bytes of a field are written, and nothing that a terminal
+// would obey. Any thread.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -27,20 +29,20 @@ enum class LogFormat { kText, kJson };
 inline constexpr size_t kLongestMessage = 16'384;
 inline constexpr size_t kLongestField = 1'024;
 
-// Logs to stderr from now on; nobody ever waits for it: lines that it does not take at once are
-// dropped. `level`: trace, debug, info, warn, error, off.
+// Logs to stderr from now on. No thread ever waits for stderr: lines that it does not take at once
+// are dropped. `level`: trace, debug, info, warn, error or off.
 absl::Status ConfigureLog(LogFormat format, const std::string& level);
 absl::Status SetLogLevel(const std::string& level);
 std::string LogLevel();
 
-// Names and values by turns; values are integers, ids and texts.
+// Takes names and values by turns; a value is an integer, an id or a text.
 class LogFields {
  public:
   template <typename... Pairs>
   explicit LogFields(const Pairs&... pairs) {
     Add(pairs...);
   }
-  // Names and JSON values, each after a kMark; no value has a mark in it.
+  // Names and JSON values, each after a kMark; no value contains a mark.
   const std::string& encoded() const { return encoded_; }
   static constexpr char kMark = '\x1f';
   static constexpr char kEnd = '\x1e';  // between the fields and the rest of a line
@@ -66,21 +68,21 @@ class LogFields {
   std::string encoded_;
 };
 
-// Lets through a few events in each period and counts the others. Any thread.
+// Lets kBurst events through in each period and counts the others. Any thread.
 class LogLimit {
  public:
   static constexpr uint64_t kBurst = 10;
   static constexpr int64_t kPeriodNanos = 10'000'000'000;
-  // How many were left out before this one; nothing: leave it out too.
+  // How many events were left out before this one; nothing if this one must be left out too.
   std::optional<uint64_t> Admit(int64_t now_nanos);
   std::optional<uint64_t> Admit();
 
  private:
   std::atomic<int64_t> period_ = -1;
-  std::atomic<uint64_t> seen_ = 0;  // in this period
+  std::atomic<uint64_t> seen_ = 0;  // events in this period
 };
 
-// The parts of a line as one text for spdlog.
+// Joins the parts of a line into one text for spdlog.
 template <typename... Args>
 std::string LogLine(const char* event, fmt::format_string<Args...> format, Args&&... args) {
   return fmt::format("{}: {}", event, fmt::format(format, std::forward<Args>(args)...));
@@ -91,7 +93,8 @@ std::string LogLine(const char* event, const LogFields& fields, fmt::format_stri
   return fields.encoded() + LogFields::kEnd + LogLine(event, format, std::forward<Args>(args)...);
 }
 
-// For the metrics: messages so far at each spdlog level, and lines that stderr did not take.
+// For the metrics: how many messages there were at each spdlog level, and how many lines stderr did
+// not take.
 uint64_t LogMessages(int level);
 uint64_t LogLinesDropped();
 void CountLogMessage(int level);
@@ -106,8 +109,8 @@ void CountLogMessage(int level);
     }                                                                             \
   } while (false)
 
-// The same for what strangers can cause: at most LogLimit::kBurst lines of this place in a period;
-// the next one says how many were left out.
+// FERRY_LOG for what strangers can cause: at most LogLimit::kBurst lines in a period from this
+// place in the code. The next line says how many were left out.
 #define FERRY_LOG_LIMITED(severity, event, ...)                                          \
   do {                                                                                   \
     static ::ferry::LogLimit ferry_limit;                                                \

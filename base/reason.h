@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The closed list of reasons that a Status may carry to a client (google.rpc.ErrorInfo.reason,
-// domain kErrorDomain). Programs branch on these; texts are free to change. docs/errors.md explains
-// each one.
+// domain kErrorDomain). Programs branch on reasons; texts may change. docs/errors.md explains each
+// one.
 #pragma once
 
 #include <optional>

@@ -50,7 +50,7 @@ absl::StatusOr<uint64_t> ParseSize(const std::string& input) {
                      "' is not a size; a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, as "
                      "64 GiB, or of bytes alone"));
   }
-  uint64_t whole = 0;  // which a double need not have room for
+  uint64_t whole = 0;  // may be too large for a double
   if (absl::SimpleAtoi(digits, &whole)) {
     if (whole > kMost / unit->bytes) return TooLarge(text);
     return whole * unit->bytes;

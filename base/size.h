@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of bytes as people write and read them, alike in the configuration and on the command
-// line. Pure; any thread.
+// Numbers of bytes as people write and read them, in the same form in the configuration and on the
+// command line. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace ferry {
 
-// "4096", "64KiB", "256 MiB", "1.5GiB" and, by powers of ten, "1GB": a number, and B, KB, MB, GB,
-// TB, KiB, MiB, GiB or TiB in either case; none: bytes. Below 2^63. INVALID_ARGUMENT, with the text
-// in it.
+// Parses a number and a unit: "4096", "64KiB", "256 MiB", "1.5GiB", and by powers of ten "1GB".
+// Units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB in either case; without a unit the number is
+// of bytes. The result is below 2^63. INVALID_ARGUMENT has the text in it.
 absl::StatusOr<uint64_t> ParseSize(const std::string& text);
 
-// Exactly, for ParseSize: "64 GiB", "1048577 KiB".
+// An exact text that ParseSize reads back: "64 GiB", "1048577 KiB".
 std::string FormatSize(uint64_t bytes);
 
 }  // namespace ferry

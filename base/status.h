@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How errors are made and passed on. A Status that may reach a client carries a Reason, and the ids
-// its text names once more as metadata, so that programs need not read prose. Any thread.
+// How errors are made and passed on. A Status that may reach a client carries a Reason. The ids
+// that its text names are in its metadata too, so that programs need not read prose. Any thread.
 #pragma once
 
 #include <map>
@@ -17,26 +17,28 @@ namespace ferry {
 
 using Metadata = std::map<std::string, std::string>;
 
-// An error of `code` with `reason`. Text: what we were doing, to which ids, then the cause.
+// An error of `code` with `reason`. The text says what was being done, to which ids, then the
+// cause.
 absl::Status Error(absl::StatusCode code, Reason reason, absl::string_view text,
                    const Metadata& metadata = {});
 
-// The reason `status` carries; kInternal if it carries none.
+// The reason that `status` carries; kInternal if it carries none.
 Reason ReasonOf(const absl::Status& status);
 bool HasReason(const absl::Status& status, Reason reason);
 Metadata MetadataOf(const absl::Status& status);
 
-// `status` with when the same call is worth another try; goes with Annotate and over the wire.
+// Adds to `status` after what time the same call is worth another try. It stays through Annotate
+// and over the wire.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration after);
 // Zero if `status` does not say.
 absl::Duration RetryAfterOf(const absl::Status& status);
 
 // The same code, reason and metadata with another text. OK stays OK.
 absl::Status WithText(const absl::Status& status, absl::string_view text);
-// With `prefix: ` before the text.
+// Puts `prefix: ` before the text.
 absl::Status Annotate(const absl::Status& status, absl::string_view prefix);
 
-// An error of errno: "doing what: No such file or directory".
+// An error made of an errno: "doing what: No such file or directory".
 absl::Status ErrnoError(absl::StatusCode code, Reason reason, absl::string_view doing, int error);
 
 }  // namespace ferry

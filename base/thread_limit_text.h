@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which limit let no more threads be started: the kernel says only EAGAIN for all of them. Any
-// thread. For the client library too: nothing but the C and C++ libraries.
+// Names the limit that let no more threads be started: the kernel says only EAGAIN for all of them.
+// Any thread. Used by the client library too, so it needs nothing but the C and C++ libraries.
 #pragma once
 
 #include <ctype.h>
@@ -26,7 +26,7 @@ struct Use {
   bool TooFewFor(uint64_t more) const { return used + more > most; }
 };
 
-// The first number of the file, if it begins with one ("max" is none).
+// The number that the file begins with; nothing if it begins with none (as "max").
 inline std::optional<uint64_t> NumberIn(const std::string& file) {
   std::ifstream in(file);
   uint64_t number = 0;
@@ -39,14 +39,14 @@ inline std::optional<uint64_t> LimitOf(decltype(RLIMIT_NPROC) resource) {
   return limit.rlim_cur;
 }
 
-// Bytes of address space, of this process.
+// Address space of this process, in bytes: used, and the most it may have.
 inline std::optional<Use> AddressSpace() {
   const auto most = LimitOf(RLIMIT_AS), pages = NumberIn("/proc/self/statm");
   if (!most || !pages) return std::nullopt;
   return Use{*pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), *most};
 }
 
-// Threads of the user, in all the processes that can be seen. The kernel does not limit root's.
+// Threads of the user in all processes that can be seen. The kernel does not limit root's.
 inline std::optional<Use> ThreadsOfUser() {
   const auto most = LimitOf(RLIMIT_NPROC);
   DIR* const proc = most && getuid() != 0 ? opendir("/proc") : nullptr;
@@ -66,7 +66,7 @@ inline std::optional<Use> ThreadsOfUser() {
   return use;
 }
 
-// Threads of the cgroup, and of those it is in, where the fewest are left.
+// Threads of the cgroup, or of the cgroup above it in which the fewest are left.
 inline std::optional<Use> ThreadsOfCgroup() {
   std::optional<Use> fewest;
   std::ifstream groups("/proc/self/cgroup");
@@ -92,8 +92,8 @@ inline std::optional<Use> ThreadsOfCgroup() {
 
 }  // namespace thread_limits
 
-// Of `count` threads that could not be started, with what they need: "; its user may have 16
-// threads (ulimit -u)". All limits that may be meant, if none is seen to be reached.
+// What to append to the error when `count` threads could not be started: "; its user may have 16
+// threads (ulimit -u)". If no limit is seen to be reached, all that may be meant.
 inline std::string ThreadLimitText(uint64_t count = 1) {
   using thread_limits::Use;
   constexpr uint64_t kDefaultStack = uint64_t{8} << 20;

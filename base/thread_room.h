@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether as many threads can be started as somebody is about to need. gRPC does not say so:
-// without one of its threads its calls never end. Any thread. For the client library too: nothing
-// but the C and C++ libraries.
+// Checks whether as many threads can be started as the caller is about to need. gRPC does not
+// report it: without one of its threads its calls never end. Any thread. Used by the client library
+// too, so it needs nothing but the C and C++ libraries.
 #pragma once
 
 #include <errno.h>
@@ -14,15 +14,14 @@
 
 namespace ferry {
 
-// What gRPC starts in a process whose calls are few, and some more.
+// Threads that gRPC starts in a process of few calls, and some to spare.
 inline constexpr size_t kGrpcThreads = 12;
 
-// Of address space, what the C library reserves for a thread that allocates: where there is a limit
-// to it, gRPC's later threads otherwise find it used up by the earlier ones.
+// Address space that the C library reserves for a thread that allocates. Where address space is
+// limited, gRPC's later threads find it used up by the earlier ones.
 inline constexpr size_t kThreadHeap = size_t{64} << 20;
 
-// 0, or the errno of one of `count` threads that cannot run and allocate at once beside those that
-// are there.
+// 0 if `count` more threads can run and allocate at once; else the errno of the first that cannot.
 inline int RoomForThreads(size_t count) {
   std::latch over(1);
   std::vector<pthread_t> threads(count);
@@ -42,7 +41,7 @@ inline int RoomForThreads(size_t count) {
     void* const heaps = mmap(nullptr, count * kThreadHeap, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (heaps == MAP_FAILED) {
-      error = EAGAIN;  // as of a thread
+      error = EAGAIN;  // the errno of a thread that cannot be started
     } else {
       munmap(heaps, count * kThreadHeap);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often something may happen: so many times at once, and as many again as time brings. Pure; a
-// value without a lock.
+// Bounds how often something may happen: `most` times at once, and `per_second` more each second.
+// Pure; a value without a lock.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@ class TokenBucket {
  public:
   TokenBucket(double per_second, double most, absl::Time now)
       : per_second_(per_second), most_(most), tokens_(most), at_(now) {}
-  // False: too often.
+  // Takes one token; false if there is none: too often.
   bool Take(absl::Time now) {
     Fill(now);
     if (tokens_ < 1) return false;
     tokens_ -= 1;
     return true;
   }
-  // From now on; what is left stays, up to the new most.
+  // New rates from now on. Tokens that are left stay, up to the new `most`.
   void Set(double per_second, double most) {
     per_second_ = per_second;
     most_ = most;
     tokens_ = std::min(tokens_, most);
   }
-  // Nothing was taken for long enough: as good as new.
+  // Whether it has as many tokens as it can hold: as good as new.
   bool Full(absl::Time now) {
     Fill(now);
     return tokens_ >= most_;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which Ferry this is, for people.
+// The version of Ferry, for people.
 #pragma once
 
 #include <string>
 
 namespace ferry {
 
-// "0.1.0 (commit 1a2b3c4d5e6f)"; "0.1.0" if no program has said of which commit it was made. Any
-// thread.
+// "0.1.0 (commit 1a2b3c4d5e6f)"; "0.1.0" if no program has called SetCommit. Any thread.
 const std::string& Version();
-// Of a program, first thing in main: "" if it is not known, as in a tarball.
+// Called by a program first thing in main; "" if the commit is not known, as in a tarball.
 void SetCommit(const std::string& commit);
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of the speed table, each as rows of the report. Ferry and what it is measured against
-// take turns, `rounds` times, and medians are compared: a busy machine then disturbs both.
+// The cases of the speed table, each of which adds rows to the report. Ferry and what it is
+// compared with take turns, `rounds` times, and medians are compared, so that a busy machine
+// disturbs both alike.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +26,26 @@ namespace ferry::bench {
 
 inline constexpr uint64_t kLarge = uint64_t{256} << 20;
 inline constexpr uint64_t kSmall = uint64_t{64} << 10;
-// A rate is that of so many transfers, so many a batch, with so many batches under way.
+// A rate is measured with this many transfers, of this size, so many in a batch, with so many
+// batches in flight.
 inline constexpr uint64_t kRateCount = 100'000;
 inline constexpr uint64_t kRateBytes = 4096;
 inline constexpr uint64_t kRateBatch = 1024;
 inline constexpr uint64_t kRateWindow = 4;
-// Of what takes microseconds a round has so many.
+// How many calls a round measures, of what takes microseconds.
 inline constexpr int kCallsPerRound = 500;
 
-// For one order to a receiver's process: many times what any of them takes.
+// The longest wait for one order to a receiver's process: many times what any of them takes.
 inline constexpr absl::Duration kOrderPatience = absl::Seconds(120);
 
 struct Settings {
-  std::string self;  // this program, which is also the other ends
+  std::string self;  // this program, which also runs as the other ends
   std::string ferryd;
   std::string ferryctl;
   int rounds = 5;
 };
 
-// `once` returns a StatusOr<Duration>; the median of many, in microseconds.
+// The median of many `once`, in microseconds. `once` returns a StatusOr<Duration>.
 template <typename Once>
 absl::StatusOr<double> MedianMicroseconds(Once once) {
   std::vector<double> samples;
@@ -54,7 +56,7 @@ absl::StatusOr<double> MedianMicroseconds(Once once) {
   return tools::Median(std::move(samples));
 }
 
-// What the client library said.
+// The client library's error as a Status.
 absl::Status Failed(const char* doing, const ferry::Status& why);
 
 // A sender at node `from` and a receiver at node `to`.
@@ -88,15 +90,15 @@ absl::Status MeasurePosted(const Settings& settings, const Nodes& nodes, Report&
 // 64 KiB beside a stream of another session; two sessions that stream at once.
 absl::Status MeasureFairness(const Settings& settings, const Nodes& nodes, Report& report);
 struct SharingRows {
-  uint64_t stream;  // of kLarge, in one session
+  uint64_t stream;  // how many transfers of kLarge the stream of one session has
   std::string behind;
-  double behind_us;  // at most
+  double behind_us;  // the most that this row may take
   std::string share;
 };
-// The same between any three pairs, whose arenas it makes.
+// The same between any three pairs; makes their arenas.
 absl::Status MeasureSharing(tools::BenchPair& small, tools::BenchPair& one, tools::BenchPair& other,
                             int rounds, const SharingRows& rows, Report& report);
-// 100,000 pending receives and 1,000 idle sessions at `crowded`, nothing at `empty`.
+// 100,000 pending receives and 1,000 idle sessions at `crowded`; nothing at `empty`.
 absl::Status MeasureCrowd(const Settings& settings, const Nodes& empty, const Nodes& crowded,
                           Report& report);
 

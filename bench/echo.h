@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gRPC round trip that Ferry's calls are measured against: the same gRPC, a server in a process
-// of its own, a Unix socket. Client: one thread.
+// The gRPC round trip that Ferry's calls are compared with: the same gRPC, with a server in a
+// process of its own, over a Unix socket. The client is for one thread.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -20,22 +20,23 @@
 
 namespace ferry::bench {
 
-// What a client posts of so many transfers of `bytes`, as it goes over the wire.
+// What a client posts, on the wire, for `count` transfers of `bytes`.
 ferry::v1::CrossHostSendRequest DescriptorBatch(uint64_t count, uint64_t bytes);
 
-// Serves on the socket until killed.
+// Serves on the socket until it is killed.
 int RunEchoServer(const std::string& socket);
 
 class EchoClient {
  public:
-  // `server_command` and the socket's path run RunEchoServer.
+  // Starts `self` so that it calls RunEchoServer with the socket's path.
   static absl::StatusOr<EchoClient> Start(const std::string& self);
 
   // A unary call with 8 bytes there and a number back, by generated code.
   absl::StatusOr<absl::Duration> SmallCall();
   // A unary call with the batch there and back, decoded and encoded at both ends.
   absl::StatusOr<absl::Duration> Descriptors(const ferry::v1::CrossHostSendRequest& batch);
-  // The same for `count` of `bytes`, in batches of `batch`: as many calls, one after the other.
+  // The same for `count` transfers of `bytes` in batches of `batch`: one call for each batch, one
+  // after the other.
   absl::StatusOr<absl::Duration> Descriptors(uint64_t count, uint64_t bytes, uint64_t batch);
 
  private:

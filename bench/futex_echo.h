@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least that two processes take to answer each other asleep: a word each, and futexes. What
-// prepared transfers are measured against. One thread at each end. Where the scheduler leaves both
-// on one core they are a context switch apart; an idle core has to be woken, which in a virtual
-// machine takes ten times as long.
+// The shortest time in which two sleeping processes can answer each other: one word each, and
+// futexes. Prepared transfers are compared with it. One thread at each end. Where the scheduler
+// leaves both on one core, they are a context switch apart. Else an idle core must be woken, which
+// takes ten times as long in a virtual machine.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@
 namespace ferry::bench {
 
 enum class FutexRoad {
-  kPair,          // two processes, wherever the scheduler leaves them
-  kTwoCores,      // kept on different cores, this one's thread for as long as RoundTrip lasts
-  kThroughThird,  // a third process passes on what either says, as a daemon between two clients
-                  // must
+  kPair,      // two processes, on the cores where the scheduler leaves them
+  kTwoCores,  // the two are kept on different cores while RoundTrip lasts
+  // A third process passes on what either says, as a daemon between two clients does
+  kThroughThird,
 };
 
-// Another process of a road, on the shared page behind `memfd`, until the one that made it is gone.
-// `role` is what Start gives as an argument.
+// Runs another process of `road` on the shared page behind `memfd`, until the process that made it
+// is gone. `role` is the argument that Start passes.
 int RunFutexEcho(int memfd, const std::string& role);
 
 class FutexEcho {
  public:
-  // `self` futex-echo ROLE runs RunFutexEcho(3, ROLE).
+  // Starts `self` with the arguments futex-echo ROLE, so that it calls RunFutexEcho(3, ROLE).
   static absl::StatusOr<FutexEcho> Start(const std::string& self, FutexRoad road);
   absl::Duration RoundTrip();
 
@@ -38,7 +38,7 @@ class FutexEcho {
   FutexEcho(std::vector<tools::ChildProcess> others, Words* words, FutexRoad road)
       : others_(std::move(others)), words_(words), road_(road) {}
   std::vector<tools::ChildProcess> others_;
-  Words* words_;  // of a page that is never unmapped
+  Words* words_;  // in a page that is never unmapped
   FutexRoad road_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loopback of this thread's own that takes so much and no more, for what is started meanwhile:
-// a slow link between daemons of one machine. Needs root, `ip` and `tc`. One thread.
+// A loopback interface of this thread's own with a bounded rate, for processes that are started
+// while the object lives: a slow link between daemons of one machine. Needs root, `ip` and `tc`.
+// One thread.
 #pragma once
 
 #include <memory>
@@ -13,9 +14,9 @@ namespace ferry::bench {
 
 class LimitedLoopback {
  public:
-  // `rate` as of tc: "8gbit". UNIMPLEMENTED where there is no right to make one.
+  // `rate` in tc's form: "8gbit". UNIMPLEMENTED if this process may not make one.
   static absl::StatusOr<std::unique_ptr<LimitedLoopback>> Enter(const std::string& rate);
-  // Back to the loopback before.
+  // Returns to the loopback of before.
   ~LimitedLoopback();
   LimitedLoopback(const LimitedLoopback&) = delete;
   LimitedLoopback& operator=(const LimitedLoopback&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry's tcp and ucx routes are measured against: UCX's own benchmark, and a bare TCP socket.
+// What Ferry's routes tcp and ucx are compared with: UCX's own benchmark, and a bare TCP socket.
 // One thread.
 #pragma once
 
@@ -15,26 +15,26 @@
 
 namespace ferry::bench {
 
-// The overall bandwidth in what `ucx_perftest -f -v` prints, in GB/s; 0 if there is none.
+// The overall bandwidth, in GB/s, in the output of `ucx_perftest -f -v`; 0 if there is none.
 double ParseUcxPerftest(absl::string_view output);
 
-// `ucx_perftest -t tag_bw` between two processes with these transports (UCX_TLS), in GB/s.
+// Runs `ucx_perftest -t tag_bw` between two processes with these transports (UCX_TLS). Returns
+// GB/s.
 absl::StatusOr<double> MeasureUcxPerftest(const std::string& transports, uint64_t bytes,
                                           int iterations,
                                           const std::vector<std::string>& more = {});
 
-// The median of half of so many round trips of 8 bytes between two threads over loopback, both
-// asleep while they wait.
+// Half of the median round trip of 8 bytes, over `times`, between two threads over loopback. Both
+// sleep while they wait.
 absl::StatusOr<absl::Duration> BareTcpHalfRoundTrip(int times);
 
-// The same where each end has a thread between it and the connection, as a daemon's lane is: rung
-// by an eventfd, waiting for that and for the connection at once, it passes on 8 bytes and wakes
-// its end by a futex. It does nothing else: what a transfer takes by threads that sleep cannot be
-// less.
+// The same with a thread between each end and the connection, as a daemon's lane is. The thread is
+// rung by an eventfd, waits for that and for the connection at once, passes on 8 bytes and wakes
+// its end by a futex. It does nothing else, so no transfer by threads that sleep can be faster.
 absl::StatusOr<absl::Duration> RelayedTcpHalfRoundTrip(int times);
 
-// A stream of `bytes` through a TCP connection over loopback, from one thread to another, from the
-// first write to the last read.
+// Streams `bytes` through a TCP connection over loopback, from one thread to another. Run measures
+// from the first write to the last read.
 class RawTcp {
  public:
   explicit RawTcp(uint64_t bytes);

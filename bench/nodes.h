@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some ferryd, mostly two, as nodes of this host, each with two host devices and what GPUs it is
-// given, for as long as the object lives. Without GPUs the first owns devices 0 and 1, the second 2
-// and 3. One thread.
+// ferryd processes (mostly two) as nodes of this host, each with two host devices and the GPUs that
+// it is given; they live as long as the object. Without GPUs the first node owns devices 0 and 1,
+// the second 2 and 3. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace ferry::bench {
 
-// A directory that goes with its contents.
+// A directory that is removed with its contents.
 class TemporaryDirectory {
  public:
   static absl::StatusOr<TemporaryDirectory> Make();
@@ -30,26 +30,26 @@ class TemporaryDirectory {
 };
 
 enum class UcxOver { kSharedMemory, kTcp };
-// What UCX_TLS says of each, for ferryd and for its own benchmark alike.
+// The UCX_TLS for each, for ferryd and for UCX's own benchmark.
 const char* UcxTransports(UcxOver over);
 
 class Nodes {
  public:
-  // `gpus`: by the driver's index, of each node; there are as many nodes. `limits`: more of that
-  // section, ", name: value".
+  // The GPUs of each node, by the driver's index; there are as many nodes as entries. `limits`:
+  // more text inside that section, as ", name: value".
   using Gpus = std::vector<std::vector<int>>;
   static absl::StatusOr<Nodes> Start(const std::string& ferryd, UcxOver over,
                                      const Gpus& gpus = Gpus(2), const std::string& limits = "");
 
   std::string RuntimeDir(int node) const;
   std::string ClientDir(int node) const { return RuntimeDir(node) + "/client"; }
-  // The global id of a node's first host device, and of its GPU, counted from 0.
+  // The global id of the node's first host device; of its GPU number `index`, counted from 0.
   int64_t Host(int node) const { return Gpu(node, 0) - 2; }
   int64_t Gpu(int node, int index) const;
-  // What all daemons together have taken.
+  // CPU time that all daemons together have used.
   absl::StatusOr<absl::Duration> Cpu() const;
   pid_t pid(int node) const { return daemons_[node].pid(); }
-  // Another life of a daemon that was killed; does not wait until it serves.
+  // Starts a daemon again that was killed. Does not wait until it serves.
   absl::Status Restart(int node);
   absl::Status AwaitServing(int node) const;
 
@@ -64,7 +64,7 @@ class Nodes {
   std::vector<tools::ChildProcess> daemons_;
 };
 
-// What a process takes, from /proc.
+// What a process uses, from /proc.
 absl::StatusOr<uint64_t> ResidentBytes(pid_t pid);
 absl::StatusOr<absl::Duration> CpuTime(pid_t pid);
 absl::StatusOr<int> FreeTcpPort();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the speed table: what was measured, against what, and whether it is good enough.
-// Pure.
+// The rows of the speed table: what was measured, what it is compared with, and whether it is good
+// enough. Pure.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,12 @@ struct Row {
   std::string unit;            // "GB/s", "us", "transfers/s", "bytes"
   std::optional<double> cold;  // with first touch of the destination
   double warm = 0;
-  std::string peer;  // what it is measured against; empty: the target is absolute
+  std::string peer;  // what it is compared with; empty: the target is absolute
   std::optional<double> peer_cold;
   std::optional<double> peer_warm;
-  bool at_most = false;          // the target is an upper bound, else a lower one
-  std::optional<double> target;  // of warm / peer_warm, or of warm; none: to compare with
+  bool at_most = false;  // true: the target is an upper bound; false: a lower bound
+  // For warm / peer_warm, or for warm without a peer; nothing: the row only informs
+  std::optional<double> target;
 
   double measured() const { return peer_warm ? warm / *peer_warm : warm; }
   bool passed() const {

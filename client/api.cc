@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C boundary: arguments in, handles and statuses out; what happens is said elsewhere. Of
-// sessions, memory and timelines; transfers: transfer_calls.cc, programs: program.cc, CUDA:
-// cuda_calls.cc.
+// The C boundary for sessions, memory and timelines: turns arguments into calls, and results into
+// handles and statuses. Transfers: transfer_calls.cc; programs: program.cc; CUDA: cuda_calls.cc.
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ std::string ProgramName() {
   return name.empty() ? "unnamed" : name;
 }
 
-// Where the daemon's sockets for clients are, as far as nobody says.
+// The directory of the daemon's client sockets, if the application names none.
 std::string ClientDir() {
   if (const char* dir = secure_getenv("FERRY_CLIENT_DIR"); dir != nullptr && *dir != '\0')
     return dir;
@@ -109,7 +108,8 @@ StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* op
     error->violations.emplace_back("options.struct_size", why);
     return error;
   };
-  constexpr size_t kMost = 4096;  // of any version; beyond it was never set
+  // Larger than the struct of any version: then struct_size was never set.
+  constexpr size_t kMost = 4096;
   if (size < sizeof(size_t) || size > kMost) {
     return bad("it must be sizeof(" + std::string(type) + "), which is " + std::to_string(known) +
                " in version " FERRY_VERSION);

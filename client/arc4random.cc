@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::random_device of the C++ library that is linked into libferry takes this function, which the
-// C library has since 2.36 only. Not shown outside (libferry.map).
+// std::random_device of the C++ library that is linked into libferry calls this function, which the
+// C library has only since 2.36. Not exported (libferry.map).
 #include <unistd.h>
 
 #include <cstdint>

@@ -32,9 +32,9 @@ namespace ferry::client {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// A signal, even one that kills, waits for the kernel to be done with a call.
+// Bytes that one call collapses: a signal, even one that kills, has to wait until the call returns.
 constexpr uint64_t kCollapsed = 64ull << 20;
-// Below, a second thread costs more than it saves.
+// Below this size a second thread costs more than it saves.
 constexpr uint64_t kPopulateInTwo = 32ull << 20;
 
 class Fd {
@@ -67,7 +67,7 @@ int SealedMemfd(uint64_t bytes, const char** step) {
   }
   if (fd < 0) return -1;
   *step = "ftruncate";
-  rlimit limit{};  // beyond it the call is a SIGXFSZ, which is the application's
+  rlimit limit{};  // beyond this limit the call raises SIGXFSZ in the application
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
     close(fd);
     errno = EFBIG;
@@ -85,10 +85,10 @@ int SealedMemfd(uint64_t bytes, const char** step) {
   return -1;
 }
 
-// Makes what it can of the range of huge pages, whatever tmpfs is told to use. The kernel collapses
-// no range that is empty, thus the touch: each time of another page, because a policy that
-// interleaves NUMA nodes goes by its number. Best effort: a kernel before 6.1 cannot, memory may be
-// in pieces.
+// Makes as much of the range as possible of huge pages, whatever tmpfs is told to use. The kernel
+// collapses no range without pages, so one page is touched: a different one each time, because a
+// policy that interleaves NUMA nodes goes by the page's number. Best effort: a kernel before 6.1
+// cannot do it, and memory may be fragmented.
 void CollapseRange(char* data, uint64_t offset, uint64_t bytes) {
   const uint64_t first = (offset + kHugePage - 1) / kHugePage * kHugePage;
   const uint64_t last = (offset + bytes) / kHugePage * kHugePage;
@@ -103,13 +103,13 @@ void CollapseRange(char* data, uint64_t offset, uint64_t bytes) {
   }
 }
 
-// 0, or errno.
+// Returns 0, or errno.
 int PopulateRange(int fd, char* data, uint64_t offset, uint64_t bytes) {
   CollapseRange(data, offset, bytes);
   while (madvise(data + offset, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    // A kernel before 5.14: allocate the pages, the mapping's faults will be minor.
+    // A kernel before 5.14: allocates the pages; the mapping's faults will then be minor.
     return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   }
   return 0;
@@ -130,7 +130,8 @@ int Populate(int fd, char* data, uint64_t bytes) {
   return first != 0 ? first : second;
 }
 
-// `connection` knows the arena as `id`, or refused it. An older connection's word is not heard.
+// `connection` knows the arena as `id`, or has refused it. The word of an older connection is
+// ignored.
 void SetKnown(ferry_arena* arena, const Connection& connection, uint64_t id, StatusPtr refused) {
   std::lock_guard lock(arena->mutex);
   if (connection.number() < arena->connection) return;
@@ -156,21 +157,23 @@ std::vector<int> DescriptorsOf(const ferry_arena& arena) {
   return fds;
 }
 
-// Shows the arena to a daemon that came back.
+// Shows the arena to a daemon that has come back.
 void ShowAgain(ferry_arena* arena, Connection& connection) {
   Connection::RegisteredArena registered;
   StatusPtr refused;
   if (arena->released) {
     refused = Error(kNotFound, kReasonIdStale, "the arena was released");
   } else if (arena->memory == ArenaMemory::kCudaAllocate) {
-    // Lost before it answered: whoever makes the arena is told so, and there is nothing to show.
+    // The daemon was lost before it answered. Whoever makes the arena is told so; there is nothing
+    // to show.
     refused = Error(kUnavailable, kReasonDaemonLost, "the daemon was lost before it allocated");
   } else {
     refused = connection.RegisterArena(RequestOf(*arena), DescriptorsOf(*arena), &registered);
     if (refused != nullptr) {
       refused->message =
           "the daemon came back and did not take the arena again: " + refused->message;
-      // Whoever is told has named the arena, and nothing that it was registered with.
+      // The caller that is told has named the arena, but none of the fields that it was registered
+      // with.
       if (refused->reason == kReasonFieldInvalid)
         refused->violations = {{"arena", refused->message}};
     }
@@ -178,8 +181,8 @@ void ShowAgain(ferry_arena* arena, Connection& connection) {
   SetKnown(arena, connection, registered.id, std::move(refused));
 }
 
-// The connection that knows the arena is told to forget it, if it is still there: at the end of the
-// last transfer that uses it, for which nobody waits here.
+// Tells the connection that knows the arena, if it is still there, to forget it. The daemon does so
+// at the end of the last transfer that uses the arena; nobody here waits for that.
 void Withdraw(ferry_arena* arena) {
   Session& session = *arena->session;
   if (arena->kept != 0) session.Forget(arena->kept);
@@ -194,7 +197,7 @@ void Withdraw(ferry_arena* arena) {
   }
 }
 
-// Maps `memfd`, populates if asked, shows it to the daemon.
+// Maps `memfd`, populates it if asked, and shows it to the daemon.
 StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, int memfd,
                     uint64_t bytes, bool imported, bool populate,
                     std::unique_ptr<ferry_arena>* made) {
@@ -214,12 +217,12 @@ StatusPtr MakeArena(const std::shared_ptr<Session>& session, uint64_t device, in
     const int failed = populate ? Populate(memfd, static_cast<char*>(data), bytes) : 0;
     return failed == 0 ? nullptr : NoMemory(*session, bytes, device, "populating it", failed);
   };
-  // Populated first, so that the daemon enters the pages into its own table when it maps them. What
-  // the quota will not take is shown first: to be refused must not cost the node its memory.
+  // Populates first, so that the daemon enters the pages into its own page table when it maps them.
+  // Memory beyond the quota is shown first: a refusal must not cost the node this memory.
   const bool fits = bytes <= session->ArenaBytesLeft();
   StatusPtr error = fits ? touch() : nullptr;
   if (error == nullptr) error = ShowArena(arena.get(), {memfd});
-  if (error == nullptr && !fits) error = touch();  // another thread has released some meanwhile
+  if (error == nullptr && !fits) error = touch();  // another thread has released memory meanwhile
   if (error != nullptr) {
     FreeArena(arena.release());
     return error;
@@ -269,8 +272,8 @@ StatusPtr ShowArena(ferry_arena* arena, const std::vector<int>& fds) {
   FERRY_CLIENT_RETURN_IF_ERROR(
       session.OrCause(*connection, connection->RegisterArena(RequestOf(*arena), fds, &registered)));
   if (arena->memory == ArenaMemory::kCudaAllocate) {
-    // The next daemon is handed the allocation, as if it were the application's own. Not if that
-    // one is there already: it was shown nothing.
+    // The next daemon is given the allocation as if it were the application's own. Not if the next
+    // daemon is there already: it was shown nothing.
     StatusPtr lost = session.IfCurrent(*connection, [&] {
       arena->memory = ArenaMemory::kCudaVmm;
       arena->segments = {{registered.fd, registered.mapped_bytes}};

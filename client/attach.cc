@@ -21,11 +21,11 @@ namespace {
 // How long a reader sleeps before it looks at its own deadline again.
 constexpr timeval kReadPatience{1, 0};
 
-// How often the daemon is asked whether it is well, and how long it has for the answer.
+// How often the daemon is asked whether it is well, and how long it may take to answer.
 constexpr int kPingEveryMs = 5000;
 constexpr uint64_t kPingPatienceNs = 10ull * 1000000000;
 
-// Waits until `fd` is ready for `events` or `deadline_ns` passed (false). Looks once at least.
+// Waits until `fd` is ready for `events`, or `deadline_ns` has passed (false). Looks at least once.
 bool Ready(int fd, short events, uint64_t deadline_ns) {
   while (true) {
     const uint64_t now = NowNs();
@@ -38,12 +38,12 @@ bool Ready(int fd, short events, uint64_t deadline_ns) {
 }
 
 struct Packet {
-  std::string_view bytes;  // in the buffer; empty: none came, or `closed`
+  std::string_view bytes;  // in the buffer; empty: no packet came, or `closed`
   std::vector<int> fds;
-  bool closed = false;  // by the other side
+  bool closed = false;  // the other end has closed
 };
 
-// One packet, into `buffer`. An error closed the socket the hard way.
+// Reads one packet into `buffer`. An error means that the socket was closed abruptly.
 StatusPtr Receive(int fd, int flags, char* buffer, Packet* packet) {
   iovec part{buffer, kMaxPacket};
   alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
@@ -180,7 +180,7 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
     error = Error(kFailedPrecondition, kReasonProtocolVersion,
                   doing + ": this daemon does not know how to resume one");
   }
-  // The memfd of a new session, and the doorbell, which a daemon may lack.
+  // The memfd of a new session; and the doorbell, which an old daemon may not send.
   const size_t most = resume != nullptr ? 1 : 2;
   if (error == nullptr && (response.kind != AttachResponse::Kind::kWelcome ||
                            response.sequence != sequence || response.welcome.protocol != 1 ||
@@ -283,7 +283,7 @@ StatusPtr AttachSocket::Request(uint64_t sequence, const std::string& packet,
   }
   pending_.erase(sequence);
   if (pending_.empty()) idle_.notify_all();
-  if (!reading_) {  // the next in line reads on
+  if (!reading_) {  // the next waiting thread goes on reading
     const auto next = std::find_if(pending_.begin(), pending_.end(),
                                    [](const auto& entry) { return entry.second->sent; });
     if (next != pending_.end()) next->second->changed.notify_one();
@@ -316,7 +316,8 @@ void AttachSocket::ReadOne(std::unique_lock<std::mutex>* lock, int flags) {
   }
   if (response.sequence == 0 && response.error != nullptr) told_ = std::move(response.error);
   const auto found = pending_.find(response.sequence);
-  if (found == pending_.end()) return CloseAll(&packet.fds);  // a notice, or nobody waits any more
+  // A notice, or its caller has given up.
+  if (found == pending_.end()) return CloseAll(&packet.fds);
   Pending& pending = *found->second;
   *pending.response = std::move(response);
   if (pending.received != nullptr && packet.fds.size() == 1) {
@@ -332,7 +333,7 @@ void AttachSocket::End(std::string why) {
   if (closed_) return;
   closed_ = true;
   why_ = std::move(why);
-  shutdown(fd_, SHUT_RDWR);  // wakes who reads, who sends, and who watches
+  shutdown(fd_, SHUT_RDWR);  // wakes the threads that read, send and watch
   for (auto& [sequence, pending] : pending_) pending->changed.notify_one();
 }
 
@@ -356,7 +357,7 @@ std::string AttachSocket::WaitForEnd(int stop, bool pings) {
     if (entries[0].revents != 0) break;
   }
   std::unique_lock lock(mutex_);
-  while (!closed_) {  // what was answered before the end is still heard
+  while (!closed_) {  // answers that came before the end still count
     if (reading_) {
       unread_.wait(lock);
     } else {

@@ -33,7 +33,7 @@ StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failur
   return nullptr;
 }
 
-// How [first, first + count), all over, ended.
+// How transfers [first, first + count) of the batch, all of which are over, ended.
 StatusPtr FindFailures(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
   const Life& life = *batch->life;
   const uint64_t first_value = batch->first_value + first;
@@ -52,7 +52,7 @@ StatusPtr FindFailures(ferry_batch* batch, size_t first, size_t count, Failures*
   return nullptr;
 }
 
-// Under the batch's lock, the batch being over.
+// With the batch's lock held, when the batch is over.
 StatusPtr Resolve(ferry_batch* batch) {
   if (batch->resolved) return nullptr;
   Failures failures;
@@ -62,7 +62,7 @@ StatusPtr Resolve(ferry_batch* batch) {
   return nullptr;
 }
 
-// The batch being over: null, or its first failure.
+// When the batch is over: its first failure, or null.
 StatusPtr HowItEnded(ferry_batch* batch) {
   std::lock_guard lock(batch->mutex);
   FERRY_CLIENT_RETURN_IF_ERROR(Resolve(batch));
@@ -81,7 +81,7 @@ bool Reached(const ferry_batch& batch, uint64_t value) {
 
 StatusPtr CheckPointers(const Session* session, const PostBatch& batch) {
   Problems problems("posting a batch");
-  StatusPtr refused;  // by the daemon, when it came back
+  StatusPtr refused;  // why a daemon that came back has refused an arena
   problems.CheckOptions(*batch.options);
   for (size_t i = 0; i < batch.count; ++i) {
     const ferry_transfer& transfer = batch.transfers[i];
@@ -176,7 +176,7 @@ StatusPtr WaitAny(ferry_batch* const* batches, size_t count, uint64_t timeout_ns
   FERRY_CLIENT_RETURN_IF_ERROR(session->CheckMine());
   const uint64_t deadline = DeadlineAfter(timeout_ns);
   while (true) {
-    // An advance after this look wakes.
+    // An advance of the counter after this look wakes the thread.
     const uint32_t seen = session->timelines().Events();
     for (size_t i = 0; i < count; ++i) {
       if (batches[i] == nullptr || !BatchOver(*batches[i])) continue;
@@ -204,7 +204,7 @@ StatusPtr WaitAll(ferry_batch* const* batches, size_t count, uint64_t timeout_ns
     const uint64_t left = deadline == kForever ? kForever : deadline - std::min(now, deadline);
     StatusPtr status = WaitBatch(batches[i], left);
     if (status == nullptr) continue;
-    // As long as not all are over, that is what there is to say.
+    // As long as not all transfers are over, this is all there is to say.
     const bool over = BatchOver(*batches[i]);
     if (first == nullptr || !over) {
       if (index != nullptr) *index = i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C boundary of what a session sees of the other nodes (ferry_cluster.h). A list of devices is
-// as the daemon told it once: constant, any thread, the application's.
+// The C boundary for what a session sees of other nodes (ferry_cluster.h). A list of devices is
+// constant, as the daemon once told it; for any thread; the application owns it.
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library sends and receives of programs.
+// Codes what the library sends and receives about programs.
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
@@ -13,7 +13,7 @@ using protozero::pbf_reader;
 using protozero::pbf_wire_type;
 using protozero::pbf_writer;
 
-// Zero is not sent, as proto3 has it.
+// Zeros are not sent, as proto3 has it.
 void Number(pbf_writer& writer, uint32_t tag, uint64_t value) {
   if (value != 0) writer.add_uint64(tag, value);
 }
@@ -60,7 +60,8 @@ void WriteRun(pbf_writer& writer, const PostBatch& batch) {
       WriteBinding(nested, run.bindings[j], joined.empty() ? ProgramRun::kNotJoined : joined[j]);
     }
     if (run.has_defined_at) {
-      // A nested writer that is given nothing leaves nothing, but being there means something.
+      // A nested writer that is given nothing writes nothing, but the presence of the message
+      // matters.
       if (run.defined_timeline == 0 && run.defined_value == 0) nested.add_message(3, std::string());
       pbf_writer defined(nested, 3);
       Number(defined, 1, run.defined_timeline);
@@ -173,7 +174,7 @@ std::string EncodeSocketRun(uint64_t sequence, const PostBatch& batch) {
   pbf_writer run(writer, 9);
   WriteRun(run, batch);
   run.commit();
-  // Nothing was written of what consists of defaults only; without the field it is no request.
+  // A program of defaults only writes nothing; without the field the request would be invalid.
   if (out.size() == before) writer.add_message(9, std::string());
   return out;
 }

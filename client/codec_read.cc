@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library receives.
+// Decodes what the library receives.
 #include "client/codec.h"
 
 #include <protozero/pbf_reader.hpp>
@@ -10,8 +10,8 @@ namespace {
 using protozero::pbf_reader;
 using protozero::pbf_wire_type;
 
-// A field is known by its type too: protozero takes what it is asked for on trust, and one of
-// another type is to be skipped as protoc's code skips it.
+// Matches a field by number and type. protozero does not check the type; a field of another type
+// must be skipped, as protoc's code does.
 constexpr uint32_t Varint(uint32_t field) {
   return protozero::tag_and_type(field, pbf_wire_type::varint);
 }
@@ -31,7 +31,7 @@ std::string_view View(pbf_reader& reader) {
   return {view.data(), view.size()};
 }
 
-// protozero throws on bytes that are no message; nothing leaves this file.
+// protozero throws on malformed bytes; no exception leaves this file.
 template <typename Decode>
 bool Decoded(std::string_view bytes, Decode decode) {
   try {
@@ -45,7 +45,7 @@ bool Decoded(std::string_view bytes, Decode decode) {
 
 // ---- reading ----
 
-// A google.protobuf.Duration in nanoseconds; 0 for one that is negative or beyond an hour.
+// A google.protobuf.Duration in nanoseconds; 0 if it is negative or more than an hour.
 uint64_t ReadDuration(pbf_reader reader) {
   int64_t seconds = 0;
   int64_t nanos = 0;
@@ -230,7 +230,7 @@ TransferInfo ReadTransfer(pbf_reader reader) {
   return transfer;
 }
 
-// CrossHostSendResponse, CrossHostReceiveResponse and RunResponse are alike.
+// CrossHostSendResponse, CrossHostReceiveResponse and RunResponse have the same fields.
 template <typename Answer>
 void ReadPosted(pbf_reader reader, Answer* answer) {
   while (reader.next()) {
@@ -292,7 +292,7 @@ bool DecodeAttachResponse(std::string_view bytes, AttachResponse* response) {
         case Bytes(7): {
           response->kind = Kind::kNotice;
           pbf_reader nested = reader.get_message();
-          // get_bool would read beyond a message that ends before its value.
+          // get_bool would read beyond a message that ends before the value.
           while (nested.next(1, pbf_wire_type::varint))
             response->draining = nested.get_uint64() != 0;
           break;

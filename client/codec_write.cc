@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library sends.
+// Encodes what the library sends.
 #include "client/codec.h"
 
 #include <protozero/pbf_writer.hpp>
@@ -19,7 +19,7 @@ size_t VarintSize(uint64_t value) {
   return static_cast<size_t>(protozero::length_of_varint(value));
 }
 
-// All fields here have numbers below 16: one byte of tag.
+// All fields here have numbers below 16, so a tag is one byte.
 size_t VarintField(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
 size_t LengthField(size_t length) { return 1 + VarintSize(length) + length; }
 
@@ -103,7 +103,7 @@ size_t PostSize(const PostBatch& batch) {
   return size;
 }
 
-// ---- writing; zero is not sent, as proto3 has it ----
+// ---- writing; zeros are not sent, as proto3 has it ----
 
 struct Writer : pbf_writer {
   explicit Writer(std::string& out) : pbf_writer(out), out(out) {}
@@ -115,7 +115,7 @@ void Varint(Writer& writer, uint32_t tag, uint64_t value) {
 }
 
 // A nested message of known size. Its fields follow the header in the same buffer, so nothing is
-// moved; an empty one is there all the same, since being there means something.
+// moved. An empty message is written too, because its presence matters.
 template <typename Write>
 void Nested(Writer& writer, uint32_t tag, size_t size, Write write) {
   constexpr uint32_t kLengthDelimited = 2;
@@ -214,8 +214,8 @@ void WritePost(Writer& writer, const PostBatch& batch) {
   Varint(writer, 8, batch.prepare ? 1 : 0);
 }
 
-// A sequence number and the batch, as both PostTransfersRequest and AttachRequest begin. Empty if
-// that is longer than `max`.
+// A sequence number and the batch: the beginning of both PostTransfersRequest and AttachRequest.
+// Empty if that is longer than `max`.
 std::string SequencedPost(uint64_t sequence, uint32_t tag, const PostBatch& batch, size_t max) {
   std::string out;
   const size_t size = PostSize(batch);
@@ -270,8 +270,7 @@ std::string Utf8(std::string_view text) {
                                        : 0;
     bool good = size > 0 && size <= text.size();
     for (size_t i = 1; good && i < size; ++i) good = (text[i] & 0xC0) == 0x80;
-    if (good &&
-        size > 2) {  // neither a longer form of a shorter one, nor a surrogate, nor too large
+    if (good && size > 2) {  // no overlong form, no surrogate, not too large
       const auto second = static_cast<unsigned char>(text[1]);
       good = !(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F) &&
              !(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F);

@@ -10,7 +10,7 @@
 namespace ferry::client {
 namespace {
 
-// A stopped daemon must not hold callers for ever.
+// The longest wait for a stopped daemon, which must not hold callers for ever.
 constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
 
 constexpr uint64_t kResumeConnectNs = 100ull * 1000000;
@@ -26,8 +26,8 @@ Connection::Connection(uint64_t number, uint64_t last_transfer_id)
 
 StatusPtr Connection::Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
                            const Resumption* resume, int* memfd, int* doorbell) {
-  // A session that is re-attached tries again soon: it does not wait for a daemon that is too busy
-  // to accept, and can be closed at any moment.
+  // A session that is re-attached tries again soon. So it does not wait for a daemon that is too
+  // busy to accept, and can be closed at any moment.
   const auto connect_by = [&] {
     return resume != nullptr ? DeadlineAfter(kResumeConnectNs) : deadline_ns;
   };
@@ -47,11 +47,13 @@ void Connection::Close() {
 }
 
 StatusPtr Connection::GiveUp(StatusPtr error) {
-  // Only we say so: no daemon refuses what it has heard because it is not ready.
+  // Only this library gives this error: no daemon refuses a request that it has read because it is
+  // not ready.
   if (error == nullptr || error->code != kDeadlineExceeded || error->reason != kReasonNotReady) {
     return error;
   }
-  // Nobody knows whether it was done, and what would come of that: so all of the session ends.
+  // Nobody knows whether the request was carried out, and what will come of it. So the whole
+  // session ends.
   const std::string why = "the daemon did not answer a call for 30 s (stopped?)";
   attach_.Break(why);
   return Error(kUnavailable, kReasonDaemonLost, why);
@@ -73,7 +75,7 @@ StatusPtr Connection::RegisterArena(const ArenaRequest& arena, std::span<const i
                  "registering an arena on device " + std::to_string(arena.device) +
                      ": this node's daemon does not know arenas on GPUs");
   }
-  constexpr size_t kFewFds = 2;  // what daemons that lack the feature take
+  constexpr size_t kFewFds = 2;  // daemons without the feature take only two
   if (fds.size() > kFewFds && (welcome_.features & kFeatureManyDescriptors) == 0) {
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "registering an arena on device " + std::to_string(arena.device) + ": it has " +
@@ -143,7 +145,7 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
     packet = EncodeSocketPost(sequence, batch);
   }
   if (packet.empty()) {
-    // What the socket does not take goes by a call of its own.
+    // A batch that does not fit the socket goes by a call of its own.
     const bool stream =
         !run && (post_by == FERRY_POST_BY_STREAM ||
                  (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0));

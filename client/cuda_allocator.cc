@@ -15,7 +15,7 @@ CudaAllocator& CudaAllocator::Get() {
 
 StatusPtr CudaAllocator::Session(ferry_session** session) {
   std::lock_guard lock(mutex_);
-  if (!Usable(session_)) {  // none yet, or the application has closed it
+  if (!Usable(session_)) {  // there is none yet, or the application has closed it
     FERRY_CLIENT_RETURN_IF_ERROR(StatusPtr(ferry_session_open(nullptr, &session_)));
   }
   *session = session_;
@@ -53,8 +53,7 @@ void CudaAllocator::Free(void* pointer) {
     arena = found->second;
     arenas_.erase(found);
   }
-  // A sticky error of the GPU is the application's to hear of elsewhere; the memory goes all the
-  // same.
+  // The application hears of a sticky error of the GPU elsewhere. The memory is freed all the same.
   const StatusPtr ignored = SynchronizeDevice(arena->cuda_device, "freeing memory of a GPU");
   ferry_arena_free(arena);
 }

@@ -29,7 +29,7 @@ std::string UuidText(const std::string& uuid) {
 }  // namespace
 
 StatusPtr Cuda::Get(Cuda** cuda) {
-  // Never closed and never destroyed: streams may use what it registered until the very end.
+  // Never closed and never destroyed: until the very end streams may use what it has registered.
   static Cuda* const opened = new Cuda;
   static const ferry_status* const failed = opened->Open().release();
   if (failed != nullptr) return StatusPtr(new ferry_status(*failed));
@@ -94,7 +94,7 @@ StatusPtr Cuda::Check(CUresult result, const std::string& doing, const char* fun
                    message +
                        "; the GPU is in exclusive-process mode and another process has it, as the "
                        "daemon does (use the default mode or MPS), or in prohibited mode");
-    // Of the default stream too, which waits for streams that are being captured.
+    // Waits for the default stream too, which waits for streams that are being captured.
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
       return Error(kFailedPrecondition, kReasonFieldInvalid,

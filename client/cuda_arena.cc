@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas on GPUs: memory that the daemon allocates and this process maps, and the application's
-// own.
+// Arenas on GPUs: memory that the daemon allocates and this process maps, and memory of the
+// application's own.
 #include <unistd.h>
 
 #include "client/arena.h"
@@ -23,7 +23,7 @@ StatusPtr FindGpu(const Session& session, uint64_t device, const std::string& do
   return FindCudaDevice(known->uuid, doing, ordinal);
 }
 
-// Which argument says how many they are is in `field`.
+// `field` names the argument that says how many there are.
 StatusPtr CheckSegments(const std::vector<CudaSegment>& segments, const char* field,
                         const std::string& doing) {
   if (!segments.empty() && segments.size() <= kMostFds) return nullptr;
@@ -33,7 +33,7 @@ StatusPtr CheckSegments(const std::vector<CudaSegment>& segments, const char* fi
                       "; import it in parts, each from where an allocation begins");
 }
 
-// Hands it out, or frees it.
+// Gives the arena to the application, or frees it.
 StatusPtr Finish(std::unique_ptr<ferry_arena> made, StatusPtr error,
                  std::unique_ptr<ferry_arena>* arena) {
   if (error == nullptr) {

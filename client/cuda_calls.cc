@@ -31,7 +31,7 @@ int ferry_arena_cuda_device(const ferry_arena* arena) {
 ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, void* pointer,
                                       uint64_t bytes, ferry_arena** arena) {
   FERRY_CLIENT_NEEDS(session);
-  if (pointer == nullptr) {  // what ferry/dlpack.hpp passes for a tensor that is none of ours
+  if (pointer == nullptr) {  // ferry/dlpack.hpp passes this for a tensor that libferry has not made
     StatusPtr error = BadArgument(__func__, "pointer", true);
     error->message +=
         ", not one to memory of a GPU. A tensor has one if it is in a CUDA GPU's own memory (not "

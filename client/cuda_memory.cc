@@ -27,11 +27,12 @@ StatusPtr MapOne(Cuda* cuda, const CudaSegment& segment, uint64_t address,
                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   StatusPtr error =
       cuda->Check(cuda->cuMemMap(address, segment.bytes, 0, handle, 0), doing, "cuMemMap");
-  cuda->cuMemRelease(handle);  // the mapping has its own reference
+  cuda->cuMemRelease(handle);  // the mapping keeps its own reference
   return error;
 }
 
-// The segments of the VMM mappings that begin at `pointer`; `first` is a reference to the first.
+// The segments of the VMM mappings that begin at `pointer`; `first` is a reference to the first of
+// them.
 StatusPtr DescribeMappings(Cuda* cuda, CUdeviceptr pointer, uint64_t bytes,
                            CUmemGenericAllocationHandle first, const std::string& doing,
                            std::vector<CudaSegment>* segments) {
@@ -72,8 +73,8 @@ StatusPtr DescribeMappings(Cuda* cuda, CUdeviceptr pointer, uint64_t bytes,
   return nullptr;
 }
 
-// On a stream of its own, until all is done: the default stream, and each that waits for it, may be
-// parked until the application has done what this copy is for.
+// Copies on a stream of its own, and waits until that is done. The default stream, and every stream
+// that waits for it, may be parked until the application has done what this copy is for.
 template <typename Copy>
 StatusPtr CopyApart(int device, const std::string& doing, Copy copy) {
   Cuda* cuda;

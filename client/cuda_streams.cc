@@ -13,7 +13,8 @@
 namespace ferry::client {
 namespace {
 
-// Of this thread, and of no later one: what it queued may still wait when it is gone.
+// A number of this thread that no later thread gets: operations that a thread has queued may still
+// wait when it is gone.
 uint64_t ThisThread() {
   static std::atomic<uint64_t> last{0};
   thread_local const uint64_t own = ++last;
@@ -26,8 +27,8 @@ struct OpenStream {
   CUcontext context = nullptr;
   CUstream stream = nullptr;
 
-  // One for each queue of the GPU: one handle stands for the own stream of whichever thread uses
-  // it, and two for the default stream.
+  // One name for each queue of the GPU: one handle stands for the per-thread stream of whichever
+  // thread uses it, and two handles for the default stream.
   ParkedStreams::Stream name() const {
     if (stream == CU_STREAM_PER_THREAD) return {context, stream, ThisThread()};
     return {context, stream == CU_STREAM_LEGACY ? nullptr : stream, 0};
@@ -59,7 +60,7 @@ StatusPtr Write(const OpenStream& on, Session& session, const uint64_t& word, ui
   return nullptr;
 }
 
-// Queues the wait if there is room for one; `queued` says whether there was.
+// Queues the wait if there is room for it; sets `queued` if there was.
 StatusPtr Park(const OpenStream& on, Session& session, ParkedStreams::Wait wait,
                const std::string& doing, bool* queued) {
   const CurrentContext current(on.cuda, on.context);
@@ -114,14 +115,15 @@ StatusPtr WaitOverOnStream(const std::shared_ptr<Session>& session, ferry_cuda_s
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   Timelines& timelines = session->timelines();
   if (timelines.Over(timeline).value >= value) return nullptr;
-  if (session->IsOver()) return session->LastLoss();  // nobody will reach it
+  if (session->IsOver()) return session->LastLoss();  // nobody will advance the word any more
   bool queued = false;
   FERRY_CLIENT_RETURN_IF_ERROR(Park(on, *session,
                                     {on.name(), &timelines.pages().over[timeline].value, value,
                                      session, static_cast<int>(timeline)},
                                     doing, &queued));
   if (queued) {
-    // Over meanwhile, it may have seen to those that waited before this one did.
+    // If the session ended meanwhile, it may have released the parked streams before this one was
+    // added.
     if (session->IsOver()) session->EndStreams();
     return nullptr;
   }
@@ -156,8 +158,8 @@ StatusPtr WaitPreparedOnStream(ferry_prepared* prepared, ferry_cuda_stream strea
   FERRY_CLIENT_RETURN_IF_ERROR(Open(stream, doing, &on));
   const ferry_prepared::Place place = PlaceOf(*prepared);
   if (place.first_id == 0) return PreparedStatus(prepared);
-  // The stream may get there when the daemon has gone and come back, and finds the next life's
-  // word.
+  // When the stream gets there, the daemon may have gone and come back, and the word may be of its
+  // next life.
   Timelines& timelines = session->timelines();
   if (!timelines.TellStream(*place.life, firing)) return session->LastLoss();
   const uint64_t& word = timelines.pages().prepared_over[place.number].value;

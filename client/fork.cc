@@ -10,12 +10,12 @@
 
 namespace ferry::client {
 
-// Never destroyed: a fork may come while the process runs its exit handlers.
+// Never destroyed: a fork may happen while the process runs its exit handlers.
 struct ForkList {
   std::mutex mutex;
   ForkFds* first = nullptr;
   std::atomic<uint64_t> generation{0};
-  std::atomic<int64_t> grpc_generation{-1};  // the generation whose process uses gRPC
+  std::atomic<int64_t> grpc_generation{-1};  // generation of the process that uses gRPC
 
   static ForkList& Get() {
     static ForkList* list = [] {

@@ -11,10 +11,10 @@
 namespace ferry::client {
 namespace {
 
-// The process's. Never destroyed: handles may outlive every static.
+// Memory of the process's freed handles. Never destroyed: handles may outlive every static.
 struct Resting {
   std::mutex mutex;
-  std::map<uint64_t, std::deque<void*>> by_word;  // the longest first
+  std::map<uint64_t, std::deque<void*>> by_word;  // those that were freed first come first
 };
 Resting& AtRest() {
   static Resting* const all = [] {

@@ -10,7 +10,8 @@ CounterLine Life::Own(uint32_t timeline, const CounterLine& line) const {
   if (begin.failures == 0) return line;
   CounterLine own = line;
   own.failures -= begin.failures;
-  own.first_failed = begin.value + 1;  // the line's is of an older life; ours is somewhere above
+  // The line's first failure was in an older life; ours is somewhere above.
+  own.first_failed = begin.value + 1;
   return own;
 }
 
@@ -43,7 +44,7 @@ StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value
     const bool exact = begin_[timeline].failures == 0;
     if (exact && own.failures == 1 && value > own.first_failed) return nullptr;
   }
-  // Who hears this of a lost daemon does what is to be done about all that was lost with it.
+  // A caller that hears of a lost daemon here handles everything that was lost with it.
   const bool lost = cause_ != nullptr && cause_->reason == kReasonDaemonLost;
   return Error(lost ? kUnavailable : kNotFound, lost ? kReasonDaemonLost : kReasonTransferNotFound,
                "transfer " + std::to_string(transfer) +

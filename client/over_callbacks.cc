@@ -11,14 +11,15 @@ void OverCallbacks::Add(uint32_t timeline, uint64_t value, Callback callback) {
   if (timelines_->Over(timeline).value < value) {
     const auto added = waiting_[timeline].emplace(value, callback);
     ++count_;
-    // The thread sleeps on a word that every advance bumps: an advance after this look wakes it.
+    // The thread sleeps on a word that every advance changes, so an advance after this look wakes
+    // it.
     if (timelines_->Over(timeline).value < value) {
       if (thread_.joinable() || StartThread(
                                     "ferry-callback", [this] { Run(); }, &thread_) == nullptr) {
         changed_.notify_one();
         return;
       }
-      wait_here = true;  // no thread to be had: late is better than never
+      wait_here = true;  // no thread can be started: late is better than never
     }
     waiting_[timeline].erase(added);
     --count_;

@@ -9,7 +9,7 @@
 namespace ferry::client {
 namespace {
 
-// As the driver reads it.
+// The word as the driver reads it.
 uint32_t Connections() {
   const char* text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (text == nullptr || *text == '\0') return 8;

@@ -7,11 +7,11 @@
 namespace ferry::client {
 namespace {
 
-// The daemon's limit for a batch. A message over gRPC's own, which is above, would end its call
-// with a text of gRPC's, and on the stream everybody's.
+// The daemon's limit for a batch. gRPC's own limit is above it. A message over gRPC's would end its
+// call with gRPC's text, and on the stream every other batch as well.
 constexpr size_t kMostBytes = 1 << 20;
 
-// What gRPC is asked for; the queue tells of each once.
+// The tags of what gRPC is asked to do; its queue returns each once.
 enum Step : intptr_t { kStarted = 1, kWritten, kRead, kFinished };
 
 void* Tag(Step step) { return reinterpret_cast<void*>(step); }
@@ -84,7 +84,7 @@ StatusPtr PostStream::Post(const PostBatch& batch, uint64_t deadline_ns, PostAns
     if (in_time) waiter.changed.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now));
   }
   live->waiters.erase(sequence);
-  // The next in line hears on.
+  // The next waiting thread goes on reading.
   if (!live->hearing && !live->waiters.empty()) live->waiters.begin()->second->changed.notify_one();
   if (waiter.done) return std::move(answer->error);
   if (live->broken) return Copy(live->why);
@@ -95,7 +95,8 @@ StatusPtr PostStream::Post(const PostBatch& batch, uint64_t deadline_ns, PostAns
 void PostStream::WriteNext(Live* live) {
   if (live->writing || live->unsent.empty()) return;
   live->writing = true;
-  live->stream->Write(live->unsent.front(), Tag(kWritten));  // takes what it needs of it
+  // gRPC takes what it needs of the message before it returns.
+  live->stream->Write(live->unsent.front(), Tag(kWritten));
   live->unsent.pop_front();
 }
 
@@ -126,7 +127,7 @@ bool PostStream::HearOne(Live* live, std::unique_lock<std::mutex>* lock, uint64_
     }
   }
   if (tag != Tag(kRead)) {
-    live->writing = !ok;  // if it failed the stream is over, and reading says why
+    live->writing = !ok;  // if it failed, the stream is over, and reading says why
     WriteNext(live);
   }
   return true;

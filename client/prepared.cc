@@ -27,8 +27,9 @@ StatusPtr Released() {
   return Error(kCancelled, kReasonCancelled, "the prepared batch was released");
 }
 
-// Posts what was kept by `post`; if the daemon does not know a program any more, or is another one,
-// once more after `compile`. If it was not a program, the second refusal says so.
+// Posts the kept batch by `post`. If the daemon does not know a program of the batch any more, or
+// is another daemon, compiles the programs by `compile` and posts once more. If the cause was not a
+// program, the second refusal says so.
 template <typename Post, typename Compile>
 StatusPtr PostKept(KeptBatch& kept, Post post, Compile compile) {
   FERRY_CLIENT_RETURN_IF_ERROR(kept.Join());
@@ -40,7 +41,7 @@ StatusPtr PostKept(KeptBatch& kept, Post post, Compile compile) {
   return post();
 }
 
-// The process's, for EndsHere.
+// The prepared batches of the process, for EndsHere.
 struct AllPrepared {
   std::mutex mutex;
   std::set<const ferry_prepared*> all;
@@ -50,7 +51,7 @@ AllPrepared& Living() {
   return *all;
 }
 
-// Under Living().mutex.
+// With Living().mutex held.
 std::vector<PreparedEnd> EndsOf(const ferry_prepared& prepared) {
   std::vector<PreparedEnd> ends{{prepared.session, PlaceOf(prepared), prepared.joined.load()}};
   for (const ferry_prepared* other : Living().all) {
@@ -61,13 +62,13 @@ std::vector<PreparedEnd> EndsOf(const ferry_prepared& prepared) {
   return ends;
 }
 
-// Firings that went well, if `line` was read while the place was good.
+// How many firings went well, if `line` was read while the place was good.
 uint64_t WentWell(const CounterLine& line) {
   if (line.value != FERRY_PREPARED_ENDED) return line.value;
   return line.first_failed == 0 ? 0 : line.first_failed - 1;
 }
 
-// Why it has ended; asks the daemon.
+// Why the batch has ended; asks the daemon.
 StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
   std::string response;
   FERRY_CLIENT_RETURN_IF_ERROR(prepared.session->Call(
@@ -83,7 +84,7 @@ StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
                NameOf(prepared, place) + ": ended, but the daemon does not say why");
 }
 
-// With a daemon that came back, on the session's thread.
+// Prepares the batch anew with a daemon that has come back; runs on the session's thread.
 void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   std::lock_guard posting(prepared->posting);
   const PostBatch batch = prepared->kept.batch();
@@ -109,10 +110,11 @@ void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   prepared->status = std::move(error);
 }
 
-// With the daemon that there is.
+// Prepares the batch with the present daemon.
 StatusPtr PrepareFirst(ferry_prepared& prepared) {
   std::lock_guard posting(prepared.posting);
-  if (PlaceOf(prepared).life != nullptr) return nullptr;  // it was lost and came back meanwhile
+  // The daemon was lost meanwhile, and prepared it when it came back.
+  if (PlaceOf(prepared).life != nullptr) return nullptr;
   Session& session = *prepared.session;
   const PostBatch batch = prepared.kept.batch();
   PostAnswer answer;
@@ -164,7 +166,7 @@ KeptBatch::KeptBatch(const PostBatch& batch)
     }
     if (transfer.dims != nullptr) {
       memory.dims.assign(transfer.dims, transfer.dims + transfer.dim_count);
-      memory.dims.push_back(0);  // a scalar's, which has none, must not be null
+      memory.dims.push_back(0);  // the data of a scalar's empty list of dims must not be null
       transfer.dims = memory.dims.data();
     }
   }
@@ -188,7 +190,7 @@ void KeptBatch::KeepRuns(const ProgramRun* runs, size_t count) {
       bound.bindings[j].name = bound.names[j].c_str();
     }
     bound.run = given;
-    bound.run.program = nullptr;  // may be freed
+    bound.run.program = nullptr;  // the application may free the program
     bound.run.bindings = bound.bindings.data();
     runs_.push_back(runs[i]);
     runs_.back().given = &bound.run;
@@ -365,7 +367,7 @@ StatusPtr WaitPrepared(ferry_prepared* prepared, const Place& place, uint64_t fi
       *place.life, place.number, firing, DeadlineAfter(timeout_ns), prepared->released);
   const uint64_t well = WentWell(timelines.Prepared(*place.life, place.number));
   if (prepared->released.load()) return Released();
-  // Also if it was over just before: what the words say then may be of another batch.
+  // Also if the batch was over just before: the words may be another batch's by now.
   if (place.life->ended()) return prepared->session->LastLoss();
   if (wait == Timelines::Wait::kTimeout) {
     return Error(kDeadlineExceeded, "",
@@ -399,10 +401,10 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   if (prepared->released.exchange(true)) return Released();
   if (prepared->kept_as != 0) prepared->session->Forget(prepared->kept_as);
   const Place place = PlaceOf(*prepared);
-  if (place.life == nullptr) return nullptr;  // never prepared
+  if (place.life == nullptr) return nullptr;  // the batch was never prepared
   prepared->kept.SetJoined(false);
-  if (place.first_id == 0) return nullptr;  // not again
-  // With the batch every wait ends, and the word may soon be another one's.
+  if (place.first_id == 0) return nullptr;  // the daemon that came back has not prepared it again
+  // Every wait ends with the batch, and its word may soon be another batch's.
   ferry_timeline_pages& pages = prepared->session->timelines().pages();
   const ferry_timeline_line& over = pages.prepared_over[place.number];
   const ferry_timeline_line& defined = pages.prepared_defined[place.number];

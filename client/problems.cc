@@ -14,17 +14,17 @@ bool Eat(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
-// Of an entry: what comes behind "buffers[3]" or "runs[3]".
+// The API's name of an entry's member: what follows "buffers[3]" or "runs[3]".
 std::string MemberInApi(const PostBatch& batch, std::string_view member) {
   if (member == ".deadline") return ".deadline_ns";
   if (member == ".fingerprint") return ".program";
-  // Prepared, they must not be there at all; else their counter is none.
+  // In a prepared batch these must be absent; in a posted one the error is about their counter.
   if (member == ".defined_at") return batch.prepare ? ".has_defined_at" : ".defined_timeline";
   if (member == ".defines") return batch.prepare ? ".defines_value" : ".defines_timeline";
   return std::string(member);
 }
 
-// A field of the message, whole.
+// The API's name of a field of the message.
 std::string FieldInApi(const PostBatch& batch, std::string_view field) {
   const std::string entries = EntriesOf(batch.direction);
   if (field == "device_id") return "device";
@@ -45,7 +45,7 @@ bool IsOfAField(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '[' || c == ']';
 }
 
-// Text, in which the message's entries may be named, and its `field` behind "; ".
+// The text with the API's names in place of the message's, and `field` after "; ".
 std::string TextInApi(const PostBatch& batch, std::string_view text, const std::string& field) {
   std::string said;
   while (!text.empty()) {

@@ -31,10 +31,10 @@ void CheckBinding(const Session* session, const ferry_binding& binding, bool pre
   }
 }
 
-// What only the library can check: pointers, which it follows, and whose they are.
+// Checks what only the library can check: that pointers are valid, and whose handles they are.
 StatusPtr CheckRuns(const Session* session, const ferry_run* runs, const PostBatch& batch) {
   Problems problems("running programs");
-  StatusPtr refused;  // by the daemon, when it came back
+  StatusPtr refused;  // why a daemon that came back has refused an arena
   problems.CheckOptions(*batch.options);
   for (size_t i = 0; i < batch.count; ++i) {
     const ferry_run& run = runs[i];
@@ -81,8 +81,8 @@ std::vector<ProgramRun> RunsOf(const ferry_run* given, size_t count) {
   return runs;
 }
 
-// `error` of a post: what its runs name is of a daemon that is gone, if the one that is there does
-// not know it for that.
+// Changes `error` of a post if the present daemon does not know what the runs name because that
+// belonged to a daemon that is gone.
 StatusPtr OrLost(const Session& session, const ferry_run* runs, size_t count, StatusPtr error) {
   if (error == nullptr || error->reason != kReasonTransferNotFound) return error;
   for (size_t i = 0; i < count; ++i) {
@@ -118,7 +118,8 @@ StatusPtr RunPrograms(const std::shared_ptr<Session>& session, const ferry_run* 
   for (size_t i = 0; i < batch.count; ++i) programs.insert(given[i].program);
   StatusPtr error = OrLost(*session, given, batch.count, PostChecked(session, batch, made));
   if (error == nullptr || error->reason != kReasonIdStale) return error;
-  // Forgotten, or this is another daemon. If it was not a program, the second refusal says so.
+  // The daemon has forgotten the program, or is another daemon. If the cause was not a program, the
+  // second refusal says so.
   for (const ferry_program* program : programs) {
     ProgramInfo again;
     FERRY_CLIENT_RETURN_IF_ERROR(session->Compile(program->device, program->text, &again));

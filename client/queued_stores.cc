@@ -7,7 +7,7 @@
 namespace ferry::client {
 namespace {
 
-// Leaves those that `word` has not reached.
+// Removes the stores that `word` has reached.
 void Sweep(const uint64_t* word, std::vector<QueuedStores::Store>* stores) {
   const uint64_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
   stores->erase(

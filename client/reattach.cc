@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's thread: sees the daemon go, ends what was outstanding, attaches to the next life of
-// the daemon, and tells it what the session keeps.
+// The session's thread: sees that the daemon is gone, ends what was outstanding, attaches to the
+// daemon's next life, and tells it what the session keeps.
 #include <poll.h>
 #include <unistd.h>
 
@@ -13,16 +13,17 @@
 namespace ferry::client {
 namespace {
 
-// Between attempts: soon after the loss, when a supervisor is quick, then so seldom that a thousand
-// clients of a daemon that stays away are no load, and so often that its return is noticed at once.
+// The pause between attempts. Short just after the loss, for a supervisor that restarts quickly.
+// Then so long that a thousand clients are no load, and so short that the daemon's return is
+// noticed at once.
 constexpr int kFirstPauseMs = 10;
 constexpr int kLongestPauseMs = 250;
-// For a daemon that listens to welcome us; connecting must not wait at all.
+// How long a daemon that listens may take to welcome us; connecting itself must not wait at all.
 constexpr uint64_t kHelloTimeoutNs = 10ull * 1000000000;
 
-// False for what another attempt would be told again: by a daemon that cannot resume, or that finds
-// fault with what we resume. What the runtime directory, a drain, a limit or a start in progress
-// says may pass.
+// False if another attempt would get the same answer: from a daemon that cannot resume sessions, or
+// that finds fault with what we resume. True if the refusal may pass: because of the runtime
+// directory, a drain, a limit, or a start in progress.
 bool WorthAnother(const ferry_status& error) {
   switch (error.code) {
     case kUnavailable:
@@ -35,9 +36,9 @@ bool WorthAnother(const ferry_status& error) {
   }
 }
 
-// Only who waited for what is ended now: a stream whose value nobody posted yet stays parked until
-// the next daemon's transfers reach it. And now, because an older daemon begins the words of
-// prepared batches anew.
+// Ends now only what somebody waits for: a stream whose value nobody has posted yet stays parked
+// until the next daemon's transfers reach the value. It must happen now, because an older daemon
+// begins the words of prepared batches anew.
 void ForgetEnded() {
   ParkedStreams::Get().ForgetReached();
   QueuedStores::Get().ForgetMade();

@@ -40,8 +40,8 @@ const RpcMethod& MethodOf(Method method) {
   return kMethods[static_cast<int>(method)];
 }
 
-// The gRPC in libferry is nobody else's, and what goes wrong is in the statuses: it writes to the
-// program's stderr only if its variable asks for that.
+// The gRPC in libferry belongs to libferry alone, and its errors are in the statuses. So it writes
+// to the program's stderr only if gRPC's variable asks for it.
 void QuietGrpc() {
   static const bool kDone = [] {
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
@@ -83,7 +83,7 @@ Rpc::Call::Call(Rpc* rpc, uint64_t deadline_ns) : rpc_(rpc) {
   }
   std::lock_guard lock(rpc_->mutex_);
   rpc_->calls_.insert(&context_);
-  if (rpc_->cancelled_) context_.TryCancel();  // before it starts, so it ends at once
+  if (rpc_->cancelled_) context_.TryCancel();  // cancelled before it starts, so it ends at once
 }
 
 Rpc::Call::~Call() {
@@ -92,7 +92,7 @@ Rpc::Call::~Call() {
 }
 
 Rpc::~Rpc() {
-  if (channel_ != nullptr) fds_->Forget(ForkFds::kRpc);  // gRPC closes it
+  if (channel_ != nullptr) fds_->Forget(ForkFds::kRpc);  // gRPC closes the descriptor
 }
 
 StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline_ns) {
@@ -104,7 +104,7 @@ StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline
   QuietGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  arguments.SetMaxSendMessageSize(-1);  // the daemon's limit counts
+  arguments.SetMaxSendMessageSize(-1);  // only the daemon's limit holds
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
   channel_ = grpc::CreateCustomInsecureChannelFromFd("ferryd", fd, arguments);
   return nullptr;
@@ -149,7 +149,7 @@ StatusPtr Rpc::Explain(Method method, const grpc::Status& status) {
   if (error == nullptr) error = Error(kInternal, "", "");
   error->code = status.error_code();
   if (error->message.empty()) error->message = status.error_message();
-  // ferryd gives a reason with every error; without one it is the connection that speaks.
+  // ferryd gives a reason with every error. An error without one is of the connection.
   if (error->code == kUnavailable && error->reason.empty()) {
     error->reason = kReasonDaemonLost;
     broken_("the connection to client.sock is closed (" + error->message + ")");

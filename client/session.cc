@@ -17,10 +17,10 @@
 namespace ferry::client {
 namespace {
 
-// Between the end of a dying daemon's calls and that of its sockets.
+// The time between the end of a dying daemon's calls and the end of its sockets.
 constexpr std::chrono::milliseconds kGrace{100};
 
-// The process's, for Session::All.
+// The open sessions of the process, for Session::All.
 struct OpenedSessions {
   std::mutex mutex;
   std::vector<std::weak_ptr<Session>> all;
@@ -117,9 +117,10 @@ void Session::Close() {
     if (!over_) {
       over_ = true;
       ended = EndConnection(Error(kCancelled, kReasonCancelled, "the session was closed"));
-      if (ended != nullptr) ended->unheard().TakeAll();  // the watch's last call stands for them
+      // The watch's last call tells of them together.
+      if (ended != nullptr) ended->unheard().TakeAll();
     }
-    for (const auto& connection : {ended, opening_}) {  // which the session's thread may be asking
+    for (const auto& connection : {ended, opening_}) {  // the session's thread may be using them
       if (connection != nullptr) connection->Break("the session was closed");
     }
     watch.swap(watch_);
@@ -176,7 +177,7 @@ bool Session::IsOver() const {
 
 void Session::EndStreams() {
   if (!timelines_.mapped()) return;
-  // Firings are none of these: all that were prepared have ended.
+  // Firings are not among these: all prepared batches have ended.
   for (const ParkedStreams::Wait& wait :
        ParkedStreams::Get().On(&timelines_.pages(), timelines_.page_bytes())) {
     if (wait.timeline < 0) continue;
@@ -207,9 +208,9 @@ std::shared_ptr<Connection> Session::Find(uint64_t number) const {
 
 StatusPtr Session::OrCause(const Connection& connection, StatusPtr error) const {
   if (error == nullptr) return nullptr;
-  // A refusal by the daemon has a reason and stays what it is. Without one it is gRPC that speaks,
-  // and if the call ended because the daemon is on its way out, the session's thread will know in a
-  // moment.
+  // A refusal by the daemon has a reason and is returned as it is. An error without a reason is
+  // gRPC's. If the call ended because the daemon is about to end, the session's thread will know it
+  // in a moment.
   if (!error->reason.empty() && error->reason != kReasonDaemonLost) return error;
   std::unique_lock lock(mutex_);
   const auto gone = [&] { return connection_.get() != &connection; };
@@ -267,8 +268,8 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   FERRY_CLIENT_RETURN_IF_ERROR(
       OrCause(*connection, connection->Post(batch, options_.post_by, answer)));
-  // An answer that comes with the daemon's end is as good as lost: the next one counts on from what
-  // was known then.
+  // An answer that arrives together with the daemon's end counts as lost: the next daemon counts on
+  // from what was known before.
   return IfCurrent(*connection, [&] {
     *life = connection->life;
     if (batch.count == 0) return;
@@ -293,11 +294,12 @@ StatusPtr Session::ReleasePrepared(const Life& life, uint32_t number, uint64_t f
                                    uint64_t count) {
   FERRY_CLIENT_RETURN_IF_ERROR(CheckMine());
   {
-    // Prepared again with a daemon that comes back, it is that daemon's before the session is.
+    // A batch that is prepared again with a daemon that comes back belongs to that daemon before
+    // the session does.
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return cause_ == nullptr || over_ || life.ended(); });
   }
-  if (life.ended()) return nullptr;  // it went with its daemon
+  if (life.ended()) return nullptr;  // it ended with its daemon
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   if (connection->life.get() != &life) return nullptr;
@@ -349,13 +351,13 @@ StatusPtr Session::JoinDomain(const DomainMember& member) {
   }
   if (error != nullptr) return error;
   std::lock_guard lock(joined_mutex_);
-  uint64_t& kept = joined_[{member.domain, member.device}];  // 0: it is the first time
+  uint64_t& kept = joined_[{member.domain, member.device}];  // 0: joined for the first time
   if (kept != 0) Forget(kept);
   kept = Keep([request](Connection& next) {
-    std::string ignored;  // a daemon that cannot take it has no members to tell of
+    std::string ignored;  // an old daemon that cannot take it has no members to tell of
     next.Call(Method::kJoin, request, &ignored);
   });
-  // If the session has another connection by now, that was perhaps told before this was kept.
+  // If the session has another connection by now, that one may have been told before this was kept.
   return IfCurrent(*connection, [] {});
 }
 

@@ -60,7 +60,7 @@ StatusPtr Copy(const StatusPtr& status) {
 
 namespace {
 
-// `status`, or in the place of one that was freed one that says so.
+// `status`; if it was freed, a status that says so.
 const ferry_status* Readable(const ferry_status* status) {
   if (status == nullptr || Usable(status)) return status;
   static const ferry_status* const freed = BadArgument("ferry_status", "status", false).release();

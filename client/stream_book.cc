@@ -30,8 +30,8 @@ StreamBook::~StreamBook() {
   }
   Cuda* cuda;
   if (registered_in_ == nullptr || Cuda::Get(&cuda) != nullptr) return;
-  // Whoever lets go of the session last need not have a context. Pages that stay registered stop
-  // the next session whose pages are put at their address.
+  // The thread that releases the session last need not have a context. Pages that stay registered
+  // would fail the next session whose pages are at their address.
   const CurrentContext current(cuda, registered_in_);
   cuda->cuMemHostUnregister(&timelines_->pages());
 }
@@ -48,8 +48,8 @@ StatusPtr StreamBook::Register(const std::string& doing) {
   CUcontext kept;
   FERRY_CLIENT_RETURN_IF_ERROR(Cuda::Get(&cuda));
   FERRY_CLIENT_CUDA(cuda, doing, cuCtxGetDevice, &device);
-  // In the context that the library keeps, for all of them: the application may destroy its own
-  // while it has the session, and with it whatever was registered there.
+  // Registered in the context that the library keeps, for all contexts: the application may destroy
+  // its own while it uses the session, and with it whatever was registered there.
   FERRY_CLIENT_RETURN_IF_ERROR(cuda->PrimaryContext(device, doing, &kept));
   const CurrentContext current(cuda, kept);
   FERRY_CLIENT_CUDA(cuda, doing, cuMemHostRegister, &timelines_->pages(), timelines_->page_bytes(),

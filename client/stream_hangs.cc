@@ -18,10 +18,10 @@
 namespace ferry::client {
 namespace {
 
-// Between the posting of both halves and their meeting at the destination's daemon.
+// The longest time from the posting of both halves until they meet at the destination's daemon.
 constexpr uint64_t kMeetingNs = 50'000'000;
 
-// The transfers of a batch that are not over, and come up to a value of its counter.
+// The transfers of a batch that are not over and whose value is at most a given one of its counter.
 struct Ahead {
   size_t first = 0, end = 0;
 };
@@ -35,8 +35,8 @@ Ahead AheadOf(Session& session, const StreamBook::Posted& posted, uint32_t timel
   return ahead;
 }
 
-// As the daemon has `count` of the batch's transfers from `first` on, or the first of them. Empty:
-// it is lost, or about to be, and they end.
+// What the daemon says of `count` transfers of the batch from `first` on, or of the first of them.
+// Empty if the daemon is lost, or about to be: then they end.
 std::vector<TransferInfo> Ask(Session& session, const StreamBook::Posted& posted, size_t first,
                               size_t count) {
   constexpr size_t kIdsPerCall = 4096;
@@ -54,7 +54,7 @@ std::vector<TransferInfo> Ask(Session& session, const StreamBook::Posted& posted
   return transfers;
 }
 
-// One of them that waits for its other half; 0: none does.
+// A transfer of the batch that waits for its other half; 0 if none does.
 uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
                      uint64_t value) {
   const Ahead ahead = AheadOf(session, posted, timeline, value);
@@ -64,9 +64,9 @@ uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_
   return 0;
 }
 
-// A batch of which some transfers may be what a wait hangs on. The counter tells the oldest that is
-// not over; behind it others may have ended, and only the daemon knows which. It is asked once
-// there is something to refuse.
+// A batch of which some transfers may be what a wait hangs on. The counter tells the oldest
+// transfer that is not over. Later ones may have ended, which only the daemon knows. It is asked
+// once there is something to refuse.
 class Suspects {
  public:
   Suspects(Session& session, StreamBook::Posted posted, uint32_t timeline, uint64_t value)
@@ -76,7 +76,7 @@ class Suspects {
 
   const StreamBook::Posted& posted() const { return posted_; }
   Ahead ahead() const { return ahead_; }
-  // Transfer `index`, from ahead().first on, waits for its other half or to be defined.
+  // Whether transfer `index`, at least ahead().first, waits for its other half or to be defined.
   bool Waits(size_t index) {
     if (index < asked_from_ || index - asked_from_ >= asked_.size()) {
       asked_ = Ask(session_, posted_, index, ahead_.end - index);
@@ -94,7 +94,8 @@ class Suspects {
   std::vector<TransferInfo> asked_;
 };
 
-// One question, followed from stream to stream. Each function says why its argument hangs, or "".
+// One question, followed from stream to stream. Each function returns why its argument hangs, or
+// "".
 class Search {
  public:
   std::string Over(Session& session, uint32_t timeline, uint64_t value);
@@ -107,8 +108,8 @@ class Search {
   std::string Wait(const ParkedStreams::Wait& wait);
 
   using Target = std::pair<const uint64_t*, uint64_t>;
-  std::set<Target> above_;  // whose waits are being followed
-  std::set<Target> good_;   // that do not hang
+  std::set<Target> above_;  // targets whose waits are being followed
+  std::set<Target> good_;   // targets that do not hang
 };
 
 std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
@@ -139,7 +140,7 @@ std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
   return "";
 }
 
-// Of the batch's transfer `index`.
+// Why transfer `index` of the batch is never defined.
 std::string Search::Definition(Session& session, const StreamBook::Posted& posted, size_t index) {
   const StreamBook::Transfer& transfer = posted.transfers[index];
   const Timelines& timelines = session.timelines();
@@ -154,8 +155,9 @@ std::string Search::Definition(Session& session, const StreamBook::Posted& poste
          ", which nothing was told to see to";
 }
 
-// Those that this process has posted itself. Of several halves of one name the oldest that still
-// waits is the other half: a name is used again once its transfer has matched, or is over.
+// Looks at halves that this process has posted itself. Of several halves of one name the oldest
+// that still waits is the other half, because a name is used again only when its transfer has
+// matched or is over.
 std::string Search::OtherHalves(Suspects& of) {
   struct Half {
     Suspects* batch;
@@ -213,7 +215,7 @@ std::string Search::Firing(const std::vector<PreparedEnd>& ends, uint64_t firing
   return "";
 }
 
-// The word has been told to become `value`. Any of the stores that do it will do.
+// Something was queued that will store `value` in the word. One store that does not hang is enough.
 std::string Search::Store(const uint64_t& word, uint64_t value) {
   std::string first;
   for (const QueuedStores::Store& store : QueuedStores::Get().Of(&word, value)) {
@@ -238,7 +240,7 @@ std::string Search::Wait(const ParkedStreams::Wait& wait) {
   if (wait.timeline >= 0) {
     why = Over(*session, static_cast<uint32_t>(wait.timeline), wait.value);
   } else if (const auto ends = EndsHere(*session, wait.word); !ends.empty()) {
-    // Not over, so above where this life's firings count from.
+    // Not over, so the firing is above the number from which this life's firings count.
     why = Firing(ends, wait.value - ends.front().place.life->prepared_from());
   }
   above_.erase(target);

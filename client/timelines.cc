@@ -18,17 +18,17 @@ namespace ferry::client {
 namespace {
 
 template <typename T>
-std::atomic_ref<T> Word(const T& word) {  // the pages are shared: every access is atomic
+std::atomic_ref<T> Word(const T& word) {  // the pages are shared, so every access is atomic
   return std::atomic_ref<T>(const_cast<T&>(word));
 }
 
-// The futex is the low half of `value`; both supported architectures are little-endian.
+// The futex is the low half of `value`: both supported architectures are little-endian.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 uint32_t* Low(const uint64_t& value) {
   return reinterpret_cast<uint32_t*>(const_cast<uint64_t*>(&value));
 }
 
-// Returns at a wake, at a different value, at a signal or at the deadline.
+// Returns at a wake, at a different value, at a signal, or at the deadline.
 void FutexWait(uint32_t* word, uint32_t expected, uint64_t deadline_ns) {
   timespec deadline{static_cast<time_t>(deadline_ns / 1000000000),
                     static_cast<long>(deadline_ns % 1000000000)};
@@ -91,8 +91,8 @@ void Timelines::Define(uint32_t timeline, uint64_t value) {
 }
 
 void Timelines::Ring() {
-  // Store, then look whether a lane sleeps; the lane says that it sleeps, then looks at the word.
-  // The fence makes one of the two see the other.
+  // Stores the word, then looks whether a lane sleeps; the lane says that it sleeps, then looks at
+  // the word. Because of the fence one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const int doorbell = doorbell_.load();
   if (Word(pages_->signals.lane_parked).load() != 0 && doorbell >= 0) {
@@ -185,7 +185,7 @@ uint64_t Timelines::PreparedValue(const Life& life, uint64_t n) {
 
 bool Timelines::NotePrepared(const Life& life, uint64_t n) {
   if (life.ended()) return false;
-  // Who waits for more firings than a batch lives to see waits for its end.
+  // A thread that waits for more firings than the batch lives to see waits for its end.
   constexpr uint64_t kMostFirings = uint64_t{1} << 48;
   constexpr uint64_t kMostResumed = (uint64_t{1} << 62) - 1;
   if (n <= kMostFirings) {
@@ -206,7 +206,7 @@ uint64_t Timelines::prepared_from() const {
 
 bool Timelines::Fire(const Life& life, uint32_t number, uint64_t n) {
   {
-    // With End(), which comes before anybody else may be given the number.
+    // Atomic with End(), which comes before another batch can be given the number.
     std::lock_guard lock(mutex_);
     if (!NotePrepared(life, n)) return false;
     Word(pages_->prepared_defined[number].value).store(PreparedValue(life, n));
@@ -297,8 +297,8 @@ void Timelines::End() {
     Word(pages_->signals.events).fetch_add(1);
   }
   // A sleeper that looked at turns_ just before it changed sleeps on a word that may never change
-  // again: wake until the last one has left. The daemon's own word for events may undo ours, so
-  // that one too.
+  // again. So this wakes until the last sleeper has left. The daemon's own store to the word for
+  // events may undo ours, so that word is woken too.
   while (sleepers_.load() != 0) {
     for (ferry_timeline_line& line : pages_->over) FutexWakeAll(Low(line.value));
     for (uint32_t i = 0; i < FERRY_PREPARED_BATCHES; ++i) {
@@ -313,7 +313,7 @@ void Timelines::End() {
 CounterLines Timelines::Settle() {
   std::lock_guard lock(mutex_);
   for (uint32_t i = 0; i < FERRY_TIMELINE_COUNTERS; ++i) {
-    // What is over was handed out, though perhaps never told.
+    // A value that is over was handed out, though the client was perhaps never told.
     ended_[i].value = std::max(ended_[i].value, Over(i).value);
     posted_[i] = ended_[i].value;
     Write(i, ended_[i]);
@@ -334,7 +334,7 @@ void Timelines::Begin(int doorbell) {
   if (before < 0 || doorbell < 0) {
     doorbell_ = doorbell;
   } else {
-    dup3(doorbell, before, O_CLOEXEC);  // under the number that Define() may just be ringing
+    dup3(doorbell, before, O_CLOEXEC);  // keeps the number, which Define() may be ringing just now
     close(doorbell);
   }
   turns_.fetch_add(1);

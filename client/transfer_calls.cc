@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C boundary of transfers, posted and prepared.
+// The C boundary for transfers, posted and prepared.
 #include <vector>
 
 #include "client/api.h"

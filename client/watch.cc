@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's watch: a thread that tells how transfers end, over every life of the daemon.
+// The session's watch: a thread that tells how transfers end, across all lives of the daemon.
 #include "client/session.h"
 #include "client/signals.h"
 
@@ -32,7 +32,7 @@ void Session::RunWatch(Ended ended, void* argument) {
       to_watch_.pop_front();
     }
     why = WatchOne(*connection, ended, argument);
-    if (!connection->broken()) break;  // the daemon is there, but has no more to tell
+    if (!connection->broken()) break;  // the daemon is there, but has nothing more to tell
     TellLost(*connection, ended, argument);
   }
   {
@@ -51,7 +51,7 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
   bool progress = true;
   while (progress && !connection.life->ended()) {
     progress =
-        false;  // a stream that breaks is resumed, one that brings nothing is not tried again
+        false;  // a stream that breaks is resumed; one that brings nothing is not tried again
     Rpc::Call call(&rpc, kForever);
     auto stream = rpc.ServerStream(&call, Method::kWatch, EncodeWatch(seen));
     grpc::ByteBuffer buffer;
@@ -63,7 +63,7 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
       }
       progress = true;
       for (const TransferInfo& transfer : events.ended) {
-        // Too late: it is among those that TellLost() tells of.
+        // Too late: TellLost() tells of this one.
         if (options_.reattach && !connection.unheard().Heard(transfer.id)) break;
         ended(argument, transfer.id, transfer.status.get());
       }
@@ -71,8 +71,8 @@ StatusPtr Session::WatchOne(Connection& connection, Ended ended, void* argument)
     }
     StatusPtr end = rpc.Explain(Method::kWatch, stream->Finish());
     if (end == nullptr) {
-      // Without a reason: most often the daemon is on its way out, which OrCause then waits to
-      // hear.
+      // Without a reason: most often the daemon is about to end, and OrCause then waits to hear of
+      // it.
       end = Error(kUnavailable, "", "watching the session: the daemon ended the stream");
     }
     why = OrCause(connection, std::move(end));

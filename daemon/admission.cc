@@ -13,13 +13,13 @@
 
 namespace ferry {
 
-// `leave` of a pass is called without the mutex: it takes those of whoever has the connection,
-// under which passes go.
+// A Pass's `leave` is called without the mutex: it takes the mutexes of whoever has the connection,
+// and passes are destroyed with those held.
 class Admission::Book {
  public:
   explicit Book(Bounds bounds) : bounds_(std::move(bounds)) {}
 
-  // And, if it is one, who has to leave for it.
+  // The number of the new pass; and, if a connection must leave for it, that connection's `leave`.
   absl::StatusOr<std::pair<uint64_t, std::function<void()>>> Enter(const Visitor& visitor,
                                                                    absl::Time now);
   void SetBounds(Bounds bounds) {
@@ -32,7 +32,8 @@ class Admission::Book {
   void Leave(uint64_t number);
   void MayGiveWay(uint64_t number, std::function<void()> leave);
   void Stays(uint64_t number);
-  // Whether one more of that visitor would be neither refused nor instead of another.
+  // Whether one more connection of this visitor would be admitted without refusing it or asking
+  // another one to leave.
   bool Room(const std::string& name) const;
   bool BeingLeft() const {
     MutexLock lock(mutex_);
@@ -54,11 +55,11 @@ class Admission::Book {
  private:
   struct One {
     size_t open = 0;
-    size_t leaving = 0;  // of these
+    size_t leaving = 0;  // of `open`, those that were asked to leave
     std::map<uint64_t, std::function<void()>> may_leave;
     TokenBucket visits;
   };
-  // Beyond so many the oldest gives way, if there is one.
+  // With more connections than this, the oldest that may give way is asked to leave.
   size_t most_staying() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return bounds_.open - bounds_.open / 8;
   }
@@ -79,9 +80,10 @@ class Admission::Book {
   mutable Mutex mutex_;
   Bounds bounds_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, One> visitors_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, std::string> here_ ABSL_GUARDED_BY(mutex_);  // by number, whose
+  // By number: the visitor's name.
+  absl::flat_hash_map<uint64_t, std::string> here_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;  // the older, the smaller
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;  // an older connection has a smaller number
   uint64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t forget_at_ ABSL_GUARDED_BY(mutex_) = 1024;
 };
@@ -127,7 +129,7 @@ Admission::Book::One& Admission::Book::Of(const Visitor& visitor, absl::Time now
       .first->second;
 }
 
-// The visitor with most that may give way; null: none may.
+// The visitor with the most connections that may give way; null if none may.
 Admission::Book::One* Admission::Book::OneOfMany() {
   One* many = nullptr;
   for (auto& [name, one] : visitors_) {
@@ -136,7 +138,7 @@ Admission::Book::One* Admission::Book::OneOfMany() {
   return many;
 }
 
-// The oldest that may.
+// Asks the visitor's oldest connection that may give way to leave.
 std::function<void()> Admission::Book::LetLeave(One& one) {
   const auto oldest = one.may_leave.begin();
   leaving_.insert(oldest->first);

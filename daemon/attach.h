@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels over attach.sock as plain data; meaning and errors are in
-// proto/ferry/v1/session.proto, which daemon/rpc/attach_codec codes these to and from.
+// The messages of attach.sock as plain data. What each means, and its errors, is in
+// proto/ferry/v1/session.proto; daemon/rpc/attach_codec turns packets into these structs and back.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace ferry {
 
-// Optional features, as bits of hello and welcome.
+// Optional features: the bits of `features` in hello and welcome. A feature is used if both ends
+// set its bit.
 inline constexpr uint64_t kFeatureSocketPosts = 1;
 inline constexpr uint64_t kFeatureResume = 2;
 inline constexpr uint64_t kFeaturePrepared = 4;
@@ -31,11 +32,12 @@ inline constexpr uint64_t kAttachFeatures =
     kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
     kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom | kFeaturePing;
 
-// What a client had when it lost its daemon.
+// What a client still has of its session when it has lost its daemon and attaches to the next one.
 struct AttachResume {
-  std::vector<TimelinePages::Mark> over;  // by 'over' counter
+  std::vector<TimelinePages::Mark> over;  // one mark for each 'over' counter
   uint64_t next_transfer_id = 0;
-  Incarnation incarnation;  // of the daemon that it lost
+  Incarnation incarnation;  // the daemon that the client lost
+  // Numbers of prepared batches below this one belong to the session's former life.
   uint64_t prepared_from = 0;
 };
 
@@ -55,7 +57,7 @@ struct AttachRegisterArena {
 };
 struct AttachReleaseArena {
   ArenaId arena;
-  bool freed = false;  // it goes when no transfer uses it
+  bool freed = false;  // true: the client has freed it; it is unmapped once no transfer uses it
 };
 struct AttachResetTimeline {
   uint32_t timeline = 0;
@@ -75,9 +77,10 @@ struct DeviceInfo {
   GlobalDeviceId id;
   std::string name;
   bool gpu = false;
-  std::string uuid = {};  // 16 bytes, of a GPU
+  std::string uuid = {};  // 16 bytes for a GPU; "" for a host device
 };
 
+// Numbers of one session: what it uses, or its limits.
 struct SessionUse {
   uint64_t bytes = 0;
   uint64_t arenas = 0;
@@ -97,7 +100,7 @@ struct AttachWelcome {
 };
 struct AttachArenaRegistered {
   ArenaId arena;
-  uint64_t mapped_bytes = 0;  // of what the daemon allocated
+  uint64_t mapped_bytes = 0;  // true size of memory that the daemon allocated; else 0
 };
 struct AttachArenaReleased {};
 struct AttachTimelineReset {};
@@ -114,11 +117,11 @@ struct AttachNotice {
 };
 struct AttachReply {
   uint64_t sequence = 0;
-  absl::Status error;  // not OK: the body is not sent
+  absl::Status error;  // if not OK, the body is not sent
   std::variant<AttachWelcome, AttachArenaRegistered, AttachArenaReleased, AttachTimelineReset,
                AttachPosted, AttachPreparedReleased, AttachPong, AttachNotice>
       body;
-  std::vector<Violation> violations = {};  // of a refused batch
+  std::vector<Violation> violations = {};  // the bad entries of a batch that was refused
 };
 
 }  // namespace ferry

@@ -46,7 +46,7 @@ void CommTable::Open(CommunicatorOpen order) {
   entry.device = devices_.Find(order.device);
   FERRY_CHECK(entry.device != nullptr && entry.device->nccl != nullptr);
   const bool leads = order.device == order.clique.low;
-  // The other end finds the same, by what we have told it.
+  // The other end computes the same number, from what we have told it.
   const int max_ctas = AgreedCtas(entry.device->max_ctas,
                                   hooks_.max_ctas(leads ? order.clique.high : order.clique.low));
   entry.communicator =
@@ -101,8 +101,8 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
 void CommTable::OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why) {
   streams_[&device].made = false;
   for (auto& [id, entry] : entries_) {
-    // Those that began while it was being made count on it. The maker's own opening is about to
-    // come back.
+    // Openings that began while the stream was being made count on it. The maker's own opening is
+    // about to come back.
     if (id == maker || entry.device != &device || entry.waiting) continue;
     if (!entry.ended && entry.communicator->state() != Communicator::State::kEnded) {
       FailToOpen(entry, why);
@@ -126,7 +126,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
   Entry& entry = entries_.at(id);
   entry.opening = false;
   if (entry.ended) return GoOn(entry);
-  // It failed meanwhile, for want of a stream: its end is on its way.
+  // FailToOpen was called meanwhile, for want of a stream: the order to end it is on its way.
   if (entry.communicator->state() == Communicator::State::kEnded) return;
   if (opened.ok()) {
     const uint64_t bytes = cache_.OnOpened(control_.Now(), id, opened->bytes, opened->took);
@@ -153,7 +153,7 @@ void CommTable::OnLetGo(const Communicator* communicator) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
     return entry.second.communicator.get() == communicator;
   });
-  FERRY_CHECK(found != entries_.end());  // it waits for this
+  FERRY_CHECK(found != entries_.end());  // destroyed only after its lane has let go
   found->second.let_go = true;
   GoOn(found->second);
 }
@@ -206,7 +206,7 @@ void CommTable::End(const CommunicatorEnd& order) {
   Entry& entry = entries_.at(used->second);
   in_use_.erase(used);
   entry.ended = true;
-  if (entry.waiting) entry.opening = false;  // there is nothing to come back
+  if (entry.waiting) entry.opening = false;  // there is no opener to come back
   entry.why = order.status;
   entry.give_up = control_.Now() + kGiveUp;
   next_look_ = absl::InfinitePast();
@@ -219,11 +219,12 @@ void CommTable::End(const CommunicatorEnd& order) {
 
 void CommTable::GoOn(Entry& entry) {
   if (!entry.ended) return;
-  // What is closed waits for its groups, but not for its opener, which may wait for the other end.
+  // A communicator that is closed waits for its groups, but not for its opener, which may wait for
+  // the other end.
   if (!entry.reaping && (!entry.why.ok() || entry.opening || entry.groups == 0)) {
     entry.reaping = true;
     entry.communicator->End();
-    // Its groups do not wait for the reaper, which may take half a second more than they do.
+    // The groups end by the lane, because the reaper may take half a second longer than they do.
     entry.device->lane->Post([transport = entry.device->nccl.get(),
                               communicator = entry.communicator.get(),
                               why = entry.why] { transport->Ended(communicator, why); });
@@ -235,13 +236,14 @@ void CommTable::GoOn(Entry& entry) {
   if (!entry.reaped || entry.opening || entry.groups > 0 || !entry.let_go) return;
   FERRY_LOG(info, "comm.gone", LogFields("device", entry.device->id), "{}", NameOf(entry));
   cache_.OnGone(entry.id);
-  next_look_ = absl::InfinitePast();  // there may be room
+  next_look_ = absl::InfinitePast();  // the freed memory may be room for another
   LocalDevice* const device = entry.device;
   entries_.erase(entry.id);
   LaneStream& stream = streams_[device];
   if (--stream.users > 0 || !std::exchange(stream.made, false)) return;
   device->lane->Post([device] {
-    device->memory->Post([stream = device->nccl->TakeStream()] {});  // to be destroyed there
+    // The stream is destroyed on the memory thread.
+    device->memory->Post([stream = device->nccl->TakeStream()] {});
   });
 }
 

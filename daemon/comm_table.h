@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of this daemon's GPUs: carries out what the engine orders of them (openings,
-// groups, ends) by an opener's thread each, the lanes, and a reaper's thread each, and keeps the
-// books (CommCache). Home: control.
+// The NCCL communicators of this daemon's GPUs, from the engine's order to open one until nothing
+// of it is left. CommTable carries out the engine's orders: each opening runs on an opener's
+// thread, groups run on the GPU's lane, each end runs on a reaper's thread. CommCache keeps the
+// books (memory, use). Home: control.
 //
-// A communicator is destroyed when its opener has come back, its groups are answered, its lane has
-// let go of it and the reaper has ended it. If that takes too long the process is given up:
-// something of NCCL or of the driver hangs that nothing frees, with a client's memory in its hands.
+// A communicator is destroyed when four things have happened: its opener is back, its groups are
+// answered, its lane has let go of it, and its reaper has ended it. If that takes longer than
+// kGiveUp, this process aborts: something in NCCL or the driver hangs for good, with clients'
+// memory in use.
 #pragma once
 
 #include <functional>
@@ -29,62 +31,72 @@
 namespace ferry {
 
 struct NcclOptions {
-  const NcclApi* api = nullptr;  // null: the route is not there
-  std::string missing;           // why, then
+  const NcclApi* api = nullptr;  // null: NCCL is not there
+  std::string missing;           // if `api` is null: why
+  // The bound of CommCache for each GPU, in bytes; and how long a communicator may be unused before
+  // it is evicted.
   uint64_t bytes_per_gpu = uint64_t{2} << 30;
   absl::Duration idle = absl::Minutes(10);
 };
 
 class CommTable {
  public:
-  // To the engine.
+  // The first five tell the engine what has happened; the last two ask what other parts know.
   struct Hooks {
+    // The leader's opener has made the unique id, which the other daemon needs.
     std::function<void(const Clique&, uint32_t attempt, std::string unique_id)> made_id;
     std::function<void(const Clique&, uint32_t attempt)> opened;
     std::function<void(const Clique&, uint32_t attempt, const absl::Status&)> failed;
     std::function<void(uint64_t group, const absl::Status&)> group_over;
-    // If it is idle, or if `busy` when its groups are over.
+    // Asks the engine to close the clique's communicator: if it is idle, or (`busy`) as soon as its
+    // groups are over.
     std::function<void(const Clique&, bool busy)> evict;
-    // Of the daemon that owns a device.
+    // The incarnation of the daemon that owns the device.
     std::function<Incarnation(GlobalDeviceId)> incarnation;
-    // What a peer wants its device's communicators to have at most; 0: it has not said.
+    // The most CTAs that a peer wants communicators of its device to have; 0: it has not said.
     std::function<int(GlobalDeviceId)> max_ctas;
   };
-  // From the end of a communicator to where nothing of it is left.
+  // The longest that the end of a communicator may take; see above.
   static constexpr absl::Duration kGiveUp = absl::Seconds(30);
 
+  // `devices` and `control` outlive the table, and so does NCCL's api.
   CommTable(Executor& control, LocalDevices& devices, NcclOptions options, Hooks hooks);
   ~CommTable();
 
-  // --- From the engine's outbox, in order.
+  // --- From the engine's outbox, in the order of the outbox. An order names a communicator by its
+  // clique and attempt.
   void Open(CommunicatorOpen order);
   void GatherAhead(const GroupAhead& order);
-  // `parts` are of the launch's chunks, but for a bundle's.
+  // `parts`: our part of each of the launch's chunks, except that chunks of bundles have none.
   void Launch(const GroupLaunch& order, std::vector<GroupPart> parts);
   void Closing(const CommunicatorClosing& order);
   void End(const CommunicatorEnd& order);
 
-  // --- From lanes (posted).
+  // --- From lanes, posted to control.
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFailed(const Communicator* communicator, const absl::Status& why);
   void OnLetGo(const Communicator* communicator);
 
-  // Openings, evictions, and what takes too long; when to be called again.
+  // Starts openings for which there is room, asks for evictions, and aborts the process if an end
+  // takes too long. Returns when to be called again.
   absl::Time OnTime(absl::Time now);
-  // Ends all and waits for it. Control has stopped; the lanes have not.
+  // Ends all communicators and waits for that. Control must have stopped; the lanes must still run.
   void Stop();
 
   const CommCache& cache() const { return cache_; }
   void SetBounds(uint64_t bytes_per_gpu, absl::Duration idle) {
     cache_.SetBounds(bytes_per_gpu, idle);
   }
-  // Of the clique's communicators that have not ended: `attempt`, or, if that is 0, the only one.
-  // NOT_FOUND; INVALID_ARGUMENT if there are several, such as one that closes and the next.
+  // Names one of the clique's communicators that have not ended: `attempt` if there is such a one,
+  // or, with `attempt` 0, the only one. NOT_FOUND if there is none; INVALID_ARGUMENT if 0 could
+  // mean several (a communicator that closes, and the next one).
   absl::StatusOr<uint32_t> Named(const Clique& clique, uint32_t attempt) const;
-  // All others of them are closing. NOT_FOUND.
+  // The attempt of the clique's newest communicator that has not ended; all older ones are closing.
+  // NOT_FOUND if there is none.
   absl::StatusOr<uint32_t> NewestOf(const Clique& clique) const;
 
  private:
+  // One communicator, from Open until nothing of it is left.
   struct Entry {
     CommCache::Id id = 0;
     Clique clique;
@@ -92,40 +104,43 @@ class CommTable {
     LocalDevice* device = nullptr;
     std::unique_ptr<Communicator> communicator;
     std::string unique_id;
-    bool waiting = true;  // for room: it has no opener yet
-    bool opening = true;  // its opener has not come back
-    bool ended = false;
-    bool reaping = false;
-    bool reaped = false;
-    bool let_go = false;  // by its lane, but for groups
-    size_t groups = 0;    // not answered
-    absl::Status why;     // OK: it is closed
+    bool waiting = true;   // it waits for memory: it has no opener yet
+    bool opening = true;   // its opener is waiting to start, or has not come back
+    bool ended = false;    // the engine has ordered its end
+    bool reaping = false;  // its reaper was started
+    bool reaped = false;   // its reaper has come back
+    bool let_go = false;   // its lane uses it no more, except for groups
+    size_t groups = 0;     // launched groups that are not answered
+    absl::Status why;      // how it ended; OK: it was closed and may finish its groups
+    // When the process gives up; infinite until the end was ordered.
     absl::Time give_up = absl::InfiniteFuture();
   };
 
+  // The stream on which a GPU's lane launches groups. The first opener makes it; it is given back
+  // after the last entry of the GPU.
   struct LaneStream {
-    size_t users = 0;   // entries
-    bool made = false;  // or being made
+    size_t users = 0;   // entries of this GPU
+    bool made = false;  // it exists, or an opener is making it
   };
 
-  // Those that have room now.
+  // Starts an opener for each entry that CommCache has room for now.
   void OpenWaiting();
   void StartOpener(Entry& entry);
-  // On an opener's thread.
+  // The opener's work; runs on its thread.
   absl::StatusOr<Communicator::Opened> OpenOnThread(CommCache::Id id, LocalDevice& device,
                                                     Communicator& communicator, bool makes_stream,
                                                     std::string unique_id);
-  // The stream of a GPU's lane could not be made by this one's opener.
+  // The opener of `maker` could not make the lane's stream; openings that count on the stream fail.
   void OnNoStream(CommCache::Id maker, LocalDevice& device, const absl::Status& why);
   void FailToOpen(Entry& entry, const absl::Status& why);
   void OnId(CommCache::Id id, std::string unique_id);
   void OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> opened);
   void OnReaped(CommCache::Id id);
-  // Goes on with the end of an entry as far as that can be now.
+  // Does the next steps of an entry's end, as far as they can be done now.
   void GoOn(Entry& entry);
   [[noreturn]] static void GiveUp(const std::string& what);
   std::string NameOf(const Entry& entry) const;
-  // Those of a clique that have not ended, oldest first.
+  // The clique's entries that have not ended, the oldest first.
   std::vector<const Entry*> StandingOf(const Clique& clique) const;
 
   Executor& control_;
@@ -134,11 +149,12 @@ class CommTable {
   const Hooks hooks_;
   CommCache cache_;
   absl::btree_map<CommCache::Id, Entry> entries_;
-  // Those that have not ended.
+  // The entries that have not ended, by clique and attempt.
   absl::flat_hash_map<std::pair<Clique, uint32_t>, CommCache::Id> in_use_;
+  // Groups that are not answered, by number.
   absl::flat_hash_map<uint64_t, CommCache::Id> groups_;
   absl::flat_hash_map<LocalDevice*, LaneStream> streams_;
-  absl::Time next_look_ = absl::InfinitePast();  // for evictions, and what takes too long
+  absl::Time next_look_ = absl::InfinitePast();  // for evictions, and for ends that take too long
   CallThreads threads_;
 };
 

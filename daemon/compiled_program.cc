@@ -20,7 +20,7 @@ absl::Status NoProgram(const std::string& text, Reason reason = Reason::kFieldIn
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
-// `violations` (not empty) as one status, with the code and the reason of `status`.
+// One status for all of `violations` (not empty), with the code and the reason of `status`.
 CompileResult Refuse(const absl::Status& status, std::vector<Violation> violations) {
   const Violation& first = violations.front();
   CompileResult refused;
@@ -38,7 +38,7 @@ CompileResult Refuse(const absl::Status& why) {
   return refused;
 }
 
-// What is wrong with a program, each where it stands in what was sent.
+// The problems of a program, each with its place in what was sent.
 CompileResult CheckProgram(const compute::Program& program) {
   const std::vector<compute::Problem> problems = compute::Verify(program);
   if (problems.empty()) return {};
@@ -54,7 +54,7 @@ CompileResult CheckProgram(const compute::Program& program) {
 std::vector<uint32_t> TypesOf(const compute::Program& program) {
   std::vector<uint32_t> types(program.buffers.size());
   for (const compute::Node& node : program.nodes) {
-    if (node.op == compute::Op::kCopy) continue;  // of bytes
+    if (node.op == compute::Op::kCopy) continue;  // it copies bytes, not elements
     for (const uint32_t buffer : node.buffers) {
       const compute::ValueId value =
           node.operands.empty() ? node.first_result : node.operands.front();
@@ -77,7 +77,7 @@ compute::Plan WithoutLabels(compute::Plan plan) {
   return plan;
 }
 
-// What a run of the plan counts, if it is no more than it may be.
+// The work of one run of the plan, or RESOURCE_EXHAUSTED if that is more than the limit.
 absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram& made) {
   uint64_t& work = made.work;
   uint64_t moved = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs made ready to be run, and kept for whoever runs them next. The one place of the daemon
-// that calls the executor of programs. A CompiledProgram is immutable, for any thread, and shared:
-// by the cache, and by jobs that run it although the cache has forgotten it. The cache's home:
-// control.
+// Programs that are compiled, and a cache of them. This is the one place of the daemon that calls
+// the executor of programs. A CompiledProgram is immutable, for any thread, and shared: by the
+// cache, and by jobs that run it after the cache has dropped it. Home of the cache: control.
 #pragma once
 
 #include <cstddef>
@@ -24,70 +23,81 @@
 
 namespace ferry {
 
-// What a job may cost, and how many threads it is run by.
+// What one job may cost, and how many threads compute it.
 struct JobLimits {
-  uint64_t bytes = uint64_t{4} << 30;  // of memory beside its buffers
-  uint64_t flops = uint64_t{1} << 42;  // and what counts with them: compute::WorkOf
-  size_t threads = 1;  // a part of what is compiled: memory and last bits depend on it
-  uint64_t launch_flops = compute::kLaunchFlops;  // that it may cost between two looks at `stop`
+  uint64_t bytes = uint64_t{4} << 30;  // most memory beside the job's buffers, in bytes
+  // Most operations, with bytes moved counted as operations: compute::WorkOf
+  uint64_t flops = uint64_t{1} << 42;
+  size_t threads = 1;  // part of what is compiled: memory, and last bits of results, depend on it
+  uint64_t launch_flops = compute::kLaunchFlops;  // most operations between two looks at `stop`
 };
 
-// Its text, or the graph.
+// A program's text, or its graph.
 using ProgramSource = std::variant<std::string, compute::Program>;
 
+// A program that is ready to run on this daemon.
 struct CompiledProgram {
   std::string fingerprint;  // 32 bytes
   std::vector<compute::Buffer> buffers;
-  absl::flat_hash_map<std::string, size_t> by_name;  // indices of `buffers`
-  std::vector<uint32_t> types;  // by buffer: bit t, ops read or write elements of DType t there
+  // From a buffer's name to its index in `buffers`
+  absl::flat_hash_map<std::string, size_t> by_name;
+  // By buffer: bit t is set if ops read or write elements of DType t there.
+  std::vector<uint32_t> types;
   std::vector<compute::LastUse> last_uses;  // by buffer
   std::vector<compute::PlanTransfer> transfers;
-  std::vector<compute::Stage> stages;  // one, if there are no transfers
+  std::vector<compute::Stage> stages;  // one stage if the program has no transfers
   compute::Cost cost;
-  uint64_t work = 0;  // of the plan's steps: what a run counts for limits and shares
+  uint64_t work = 0;  // what a run counts for limits and shares: the work of all steps
   std::vector<uint64_t> work_by_step;
   size_t ops = 0;
-  // As text, without labels: programs of others that do the same may have other ones.
+  // The plan as text, without labels: an equal program of somebody else may have other labels.
   std::string plan;
   compute::HostProgram host;
 
+  // Memory that a run needs beside its buffers, in bytes.
   uint64_t scratch_bytes() const { return host.arena_bytes(); }
-  // Of that, what a prepared job may keep from firing to firing: what is made of constant buffers.
+  // The part of the scratch that a prepared job may keep from firing to firing: what is made of
+  // constant buffers.
   uint64_t kept_bytes() const { return host.kept_bytes(); }
-  // Runs the steps of a stage; those before are over. `memory` by buffer, of its size, and nobody
-  // else's but for what is only read. The scratch is aligned to 64, and the same for all stages;
-  // with `kept` it may have kept_bytes() less. `workers` are as many as it was compiled for;
-  // without them one thread does all. CANCELLED, with how far it has got, if `may_go_on` says no
-  // before a launch. OK, too, if it was put aside.
+  // Runs the steps of one stage; the stages before must be over. `memory` has the memory of each
+  // buffer, of the buffer's size; nobody else may touch it, except to read what the stage only
+  // reads. `scratch` is aligned to 64 bytes and the same for all stages of a run; with `kept` it
+  // may be kept_bytes() smaller. `workers` has as many threads as the program was compiled for;
+  // null: the calling thread does all.
+  //
+  // Returns CANCELLED, with how far it got, if `may_go_on` said no before a launch; OK if the stage
+  // is over, or if the run was put aside (`aside` tells).
   absl::Status Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
                    absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
                    const compute::HostProgram::StepOver& step_over = nullptr,
                    const compute::RunControl::MayGoOn& may_go_on = nullptr,
                    compute::HostProgram::Kept* kept = nullptr,
                    compute::HostProgram::Aside* aside = nullptr) const;
-  // Of `work`, what is left of a run that was put aside; not 0.
+  // The part of `work` that is left of a run that was put aside; not 0.
   uint64_t WorkLeft(const compute::HostProgram::Aside& aside) const;
 };
 
 struct CompileResult {
   absl::Status status;
-  std::vector<Violation> violations;               // every problem of the program, if there are any
-  std::shared_ptr<const CompiledProgram> program;  // if it went well
-  std::string plan;                                // with the labels of this one
+  std::vector<Violation> violations;               // all that is wrong with the program
+  std::shared_ptr<const CompiledProgram> program;  // null if something is wrong
+  std::string plan;                                // with the labels of the source that was given
 };
 
-// Takes its time: not on control.
+// Takes long: must not be called on control.
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits);
 
+// Keeps compiled programs by fingerprint, within the bounds below.
 class ProgramCache {
  public:
-  // Programs, and ops of all of them: the least recently used go first.
+  // The most programs, and the most ops of all programs together. The least recently used program
+  // is dropped first.
   static constexpr size_t kMostPrograms = 1024;
   static constexpr size_t kMostOps = size_t{1} << 18;
 
-  // The one that is kept from now on: `program`, or an equal one that was there.
+  // Keeps `program`, or an equal program that is kept already; returns the one that is kept.
   std::shared_ptr<const CompiledProgram> Add(std::shared_ptr<const CompiledProgram> program);
-  // Null if it is not kept.
+  // Null if no program of this fingerprint is kept.
   std::shared_ptr<const CompiledProgram> Find(const std::string& fingerprint);
   // Most recently used first.
   const std::list<std::shared_ptr<const CompiledProgram>>& programs() const { return programs_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a configuration says of the daemon's parts, in their own words: for the start, and again for
-// each reload. Pure.
+// Translates a Config into the options of the daemon's parts: at the start, and again at each
+// reload. Pure.
 #pragma once
 
 #include "daemon/compiled_program.h"
@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-// What a configuration says of sessions; who the daemon is, is not in it.
+// The limits of sessions. The fields that say who the daemon is (node, incarnation) are left unset.
 SessionTable::Options SessionLimitsOf(const Config& config);
 TransferEngine::Bounds EngineBoundsOf(const Config& config);
 JobLimits JobLimitsOf(const Config& config);

@@ -27,7 +27,8 @@
 namespace ferry {
 namespace {
 
-// For peers to close their links: who does not is silent, or has much to read.
+// How long to wait for peers to close their links. A peer that takes longer is silent, or has much
+// to read.
 constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
 
 }  // namespace
@@ -151,15 +152,16 @@ void Daemon::Impl::SayGoodbye() {
     while (!gone && changed.wait_until(mutex, patience) == std::cv_status::no_timeout) {
     }
   }
-  control.RunAndWait([this] { peers->Stop(); });  // nobody calls back any more
+  control.RunAndWait([this] { peers->Stop(); });  // no callback comes after this
 }
 
 void Daemon::Impl::Stop() {
   if (peers != nullptr) SayGoodbye();
-  // In reverse: nobody new, no calls, no links, no decisions, no copies; then the tables go.
+  // In the reverse order of their start: no newcomers, no calls, no links, no decisions, no copies;
+  // then the tables are destroyed.
   door.Stop();
   health.Shutdown();
-  // Calls of ours before the servers: see Calls in daemon/rpc/peer_rpc.cc.
+  // Our calls to peers end before the servers: see Calls in daemon/rpc/peer_rpc.cc.
   if (dialer != nullptr) dialer->Stop();
   if (client_servers != nullptr) client_servers->Shutdown();
   for (auto* server : {&admin_server, &peer_server}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryd whole: builds everything in order, stops everything in reverse, and alone knows every
-// concrete type. The public functions are for the main thread (or a test's), but for those that say
-// otherwise.
+// The whole of ferryd: builds all parts in order and stops them in reverse order. It alone knows
+// every concrete type, and owns them all. The public functions are for the main thread (or a
+// test's) unless they say otherwise.
 #pragma once
 
 #include <functional>
@@ -18,45 +18,46 @@ namespace ferry {
 
 class Daemon {
  public:
-  // Serving when it returns. Errors name what could not be had (socket, port, device). What is in
-  // `given` is listened on instead of a socket of the daemon's own, and left where it is at the
-  // end.
-  // `ask_reload` (any thread) is called when an operator asks for a reload: then Reload is to be
-  // called soon. Null: operators are refused that.
+  // Returns when the daemon serves. An error names what could not be had: a socket, a port, a
+  // device. A socket in `given` is used instead of one of the daemon's own, and is not removed at
+  // the end. `ask_reload` (any thread) is called when an operator asks for a reload; the owner must
+  // call Reload soon. With a null `ask_reload` operators' requests to reload are refused.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(Config config, GivenSockets given = {},
                                                        std::function<void()> ask_reload = nullptr);
-  // What Start, by this user on this host, would refuse of a configuration that LoadConfig takes:
-  // files and addresses that it names. Not looked at is what may be in use, and GPUs. All problems,
-  // one a line.
+  // Everything, one problem a line, that Start would refuse of a configuration that LoadConfig
+  // takes, for this user on this host: files and addresses that the configuration names. GPUs are
+  // not looked at, nor whether something is in use.
   static absl::Status Check(const Config& config);
   // Stops without draining: clients see the daemon go.
   ~Daemon();
 
-  // Takes no new sessions and transfers, waits for what is in flight up to `timeout`, then ends the
-  // rest. Returns how many transfers did not end well because of that. `interrupted` (any thread)
-  // cuts the wait short.
+  // Takes no new sessions and transfers, waits up to `timeout` for those in flight, and then ends
+  // the rest. Returns how many transfers failed because of that. `interrupted` (any thread) ends
+  // the wait early when it returns true.
   uint64_t Drain(absl::Duration timeout, const std::function<bool()>& interrupted);
 
-  // Goes over to what `load` returns, or stays as it was and says why, in the log and to the
-  // operators who asked. What a reload takes, and what only a restart: daemon/config/config.h.
+  // Goes over to the configuration that `load` returns, or stays as it was. The log, and the
+  // operators who asked, are told which, and why. What a reload may change and what takes a
+  // restart: daemon/config/config.h.
   void Reload(const std::function<absl::StatusOr<Config>()>& load);
   // From now on operators who ask for a reload are told that the daemon stops.
   void RefuseReloads();
-  // As the configuration has it now.
+  // The drain timeout of the present configuration.
   absl::Duration drain_timeout() const;
 
-  // How it goes. The counts are as of the call before.
+  // The state of the daemon, for a Supervisor. The counts are as of the call before.
   struct Vitals {
     size_t devices = 0;
     size_t sessions = 0;
     size_t in_flight = 0;  // transfers and jobs
-    // Of control and the devices' lanes those that were asked for a sign of life by a call of
-    // `patience` ago or earlier, and have given none.
+    // Names of threads (control, the lanes) that were asked for a sign of life at least `patience`
+    // ago, by an earlier call, and have given none.
     std::vector<std::string> silent;
   };
   Vitals Look(absl::Time now, absl::Duration patience);
 
-  // Of this daemon, also if the configuration said port 0. 0 if it does not listen.
+  // The port on which peers reach this daemon, even if the configuration said port 0. 0 if it does
+  // not listen.
   int peer_port() const;
 
  private:

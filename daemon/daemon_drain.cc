@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's drain, as its parts see it: who is told, and what is ended meanwhile.
+// The daemon's drain: tells its parts, and ends what cannot end by itself.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -16,9 +16,11 @@
 namespace ferry {
 namespace {
 
-// What a peer has by then it has said: who has no partner then is alone.
+// Within this time after a link is up a peer has said its offers. A transfer without a partner then
+// has none there.
 constexpr absl::Duration kPartner = absl::Milliseconds(250);
-// Firings end without a word to control: how often a drain looks.
+// How often a drain looks for prepared batches that nobody fires: control does not hear when a
+// firing ends.
 constexpr absl::Duration kDrainLook = absl::Milliseconds(20);
 
 }  // namespace
@@ -119,10 +121,10 @@ uint64_t Daemon::Drain(absl::Duration timeout, const std::function<bool()>& inte
   std::optional<uint64_t> cancelled;
   auto done = [&](const absl::StatusOr<uint64_t>& count) {
     MutexLock lock(mutex);
-    cancelled = count.value_or(0);  // nobody takes it back
+    cancelled = count.value_or(0);  // nobody can take this drain back
     changed.notify_all();
   };
-  ferry::Drain::Caller caller = 0;  // control's
+  ferry::Drain::Caller caller = 0;  // touched on control
   impl_->control.Post([&] { caller = impl_->StartDrain(timeout, true, done); });
   bool cut_short = false;
   MutexLock lock(mutex);

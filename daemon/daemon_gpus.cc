@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs are this daemon's: those that are found, chosen by the configuration, and locked.
+// Chooses this daemon's GPUs: those that are found, that the configuration names, and that it can
+// lock.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,12 +18,12 @@
 namespace ferry {
 namespace {
 
-// The same for all daemons of a machine, whoever runs them; /run/lock is there for this.
+// One directory for all daemons of a machine, whoever runs them; /run/lock exists for this.
 constexpr const char* kLockDirectories[] = {"/run/lock", "/tmp"};
 
-// Held as long as the daemon lives, however it ends: a GPU belongs to one daemon. The file may be
-// locked by any user, because the next daemon may be another user's; and it stays, because who has
-// just opened it would lock a file that is not there any more.
+// The daemon holds the lock as long as it lives, however it ends: a GPU belongs to one daemon. Any
+// user may lock the file, because the next daemon may be another user's. The file is never removed,
+// because a daemon that has just opened it would then lock a file that is gone.
 absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
   const std::string doing = absl::StrCat("lock ", gpu.uuid_text());
   for (const char* directory : kLockDirectories) {
@@ -32,16 +33,17 @@ absl::StatusOr<UniqueFd> LockGpu(const GpuInfo& gpu) {
     if (!lock.valid() && errno == ENOENT) {
       lock.Reset(open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0444));
       if (lock.valid()) {
-        // Whatever the umask is. Only what was just made: in a directory of everybody's the name
-        // may be another one of a file of ours.
+        // Sets the mode whatever the umask is. Only of a file that was just made: in a directory
+        // that everybody may write to, the name could be a hard link to another file of ours.
         fchmod(lock.get(), 0444);
       } else if (errno == EEXIST) {
-        lock.Reset(open(path.c_str(), kFlags));  // another daemon was faster
+        lock.Reset(open(path.c_str(), kFlags));  // another daemon has made it first
       } else {
-        continue;  // the directory is not there, or not ours to write to
+        continue;  // the directory does not exist, or we may not write there
       }
     }
-    if (!lock.valid()) {  // elsewhere it would be locked beside whoever has this one
+    // A lock in another directory would not exclude the daemon that has this one.
+    if (!lock.valid()) {
       return ErrnoError(absl::StatusCode::kPermissionDenied, Reason::kConfigInvalid,
                         absl::StrCat(doing, ": ", path, " is taken or not ours"), errno);
     }
@@ -57,7 +59,7 @@ const GpuInfo* FindGpu(const std::vector<GpuInfo>& found, const std::string& nam
   int ordinal = -1;
   const bool index = absl::SimpleAtoi(name, &ordinal);
   for (const GpuInfo& gpu : found) {
-    // A MIG instance is said with its own prefix.
+    // The UUID of a MIG instance has a prefix of its own.
     if (index ? gpu.ordinal == ordinal : gpu.uuid_text().substr(4) == name.substr(4)) return &gpu;
   }
   return nullptr;
@@ -93,7 +95,7 @@ absl::Status Daemon::Impl::MakeGpus() {
       return Error(absl::StatusCode::kFailedPrecondition, Reason::kConfigInvalid,
                    absl::StrCat("use ", gpu.uuid_text(), ": ", gpu.unusable));
     }
-    // Its own lock would keep this daemon out as if it were another's.
+    // A GPU that is listed twice: its own lock would refuse it as if another daemon had it.
     if (std::any_of(chosen.begin(), chosen.end(),
                     [&](const GpuInfo& other) { return other.ordinal == gpu.ordinal; })) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kConfigInvalid,

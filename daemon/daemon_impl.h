@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a Daemon and how they hang together; private to daemon*.cc. Members are in the order
-// in which they are built. Home: as each part says; what is marked control's is control's.
+// The parts of a Daemon and how they are wired together; private to daemon*.cc. Members stand in
+// the order in which they are built. Home: each part's own; the members below "Control's" are
+// control's.
 #pragma once
 
 #include <atomic>
@@ -65,7 +66,7 @@ struct Daemon::Impl {
 
   absl::Status Start();
   absl::Status MakeGpus();
-  // There is no driver: OK if the configuration names no GPU of it.
+  // Called when there is no CUDA driver. OK if the configuration names no GPU, else `why`.
   absl::Status GoWithoutGpus(const absl::Status& why);
   void OpenNccl();
   // Null, and why in ucx_missing, if there is none.
@@ -78,11 +79,11 @@ struct Daemon::Impl {
   // Routes tcp and ucx, with what a GPU's lane stages for them. A UCX (null: none) that does not
   // take the device counts as missing.
   absl::Status MakeNetworkRoutes(LocalDevice& device, const UcxApi* ucx, const OpSink& sink);
-  // Of a lane.
+  // Takes the answers of a lane, on the lane's thread, to control.
   void OnResults(std::vector<OpResult> results);
-  // For a GPU's copiers: tells the engine.
+  // Made for a GPU's copiers: tells the engine until when the GPU's SMs are busy.
   std::function<void(absl::Time)> SmsBusyHook(GlobalDeviceId device);
-  // What a GPU's lane stages with.
+  // Makes the staging memory of a GPU's lane, for `tcp` and `ucx`.
   absl::Status MakeStaging(LocalDevice& device);
   void MakeTcp(LocalDevice& device, OpSink sink);
   absl::StatusOr<std::unique_ptr<UcxTransport>> MakeUcx(const UcxApi& api, LocalDevice& device,
@@ -94,8 +95,8 @@ struct Daemon::Impl {
   void MakeDriver(DeviceMap map);
   void MakeJobs();
   absl::Status MakeServers();
-  // The listener of this name that was given, or one of our own, at `file` of the runtime
-  // directory.
+  // The listening socket of this name that the supervisor has given, or a new one at `file` of the
+  // runtime directory.
   absl::StatusOr<UniqueFd> Listener(const char* name, const char* file, int type,
                                     SocketAccess access, Descriptors descriptors);
   struct Listeners {
@@ -118,23 +119,23 @@ struct Daemon::Impl {
                           const Door::Packet& packet);
   void OnAttachPacket(Door::ConnectionId connection, const Credentials& who, Door::Packet packet);
   void StartPulse();
-  // What a packet asks for.
+  // Posts to control what a packet asks for.
   void ToControl(const Door::Packet& packet, Task task);
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
   absl::Time AfterBatch();
   std::string MetricsPage();
-  // Of a prepared batch of transfers or jobs.
+  // Ends a prepared batch of transfers or of jobs, named by the first of them.
   void EndPrepared(TransferId first, const absl::Status& why) {
     if (!jobs->Cancel(first, why)) driver->EndPrepared(first, why);
   }
-  // While it drains: when it wants to be called again. Prepared batches that nobody fires, and
-  // transfers whose partner has not come.
+  // While the daemon drains: ends prepared batches that nobody fires and transfers whose partner
+  // does not come. Returns when to be called again.
   absl::Time EndWhatCannotEnd(absl::Time now);
   absl::Time EndIdlePrepared(absl::Time now);
   absl::Time EndUnmatched(absl::Time now);
-  // The same, of its deadline and its end.
+  // Looks at the drain's deadline and its end. Returns when to be called again.
   absl::Time LookAtDrain(absl::Time now);
-  // Parts of the page.
+  // Each adds the families of one topic to the metrics page.
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
   void ExportDevices(std::vector<prometheus::MetricFamily>& families);
   void ExportJobs(std::vector<prometheus::MetricFamily>& families);
@@ -143,14 +144,14 @@ struct Daemon::Impl {
   void ExportSessions(std::vector<prometheus::MetricFamily>& families);
   void ExportTransfers(std::vector<prometheus::MetricFamily>& families);
   size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
-  // As Drain's Join, Leave and TakeBack.
+  // As Drain's Join, Leave and TakeBack; clients and peers are told.
   ferry::Drain::Caller StartDrain(absl::Duration timeout, bool stops, ferry::Drain::Done done);
   bool LeaveDrain(ferry::Drain::Caller caller);
   absl::Status Undrain();
-  // On control. Nothing is taken over unless all is.
+  // On control. Takes over all of `loaded`, or, if something in it needs a restart, nothing.
   absl::StatusOr<Reloaded> GoOverTo(const Config& loaded);
   void GoOverTo(const MembershipChange& change);
-  // Clients, probes and peers are told how it stands.
+  // Tells clients, health probes and peers whether the daemon drains.
   void TellOfDrain();
   void SayGoodbye();
   void Stop();
@@ -158,31 +159,32 @@ struct Daemon::Impl {
   std::string Path(const char* name) const {
     return absl::StrCat(config.node.runtime_dir, "/", name);
   }
-  // Now, or after a reload.
+  // True if there are peers, or a reload may bring some.
   bool may_have_peers() const {
     return config.membership.nodes.size() > 1 || !config.peer.listen.empty();
   }
 
-  // Written by control when a reload is taken over, while the main thread waits; other threads read
-  // only what takes a restart.
+  // Control writes it when a reload is taken over, while the main thread waits. Other threads read
+  // only settings that a restart alone changes.
   Config config;
-  GivenSockets given;                    // that nobody has taken yet
-  std::vector<std::string> own_sockets;  // files, which go with the daemon
-  UniqueFd lock;                         // of the runtime directory
+  GivenSockets given;  // sockets from the supervisor that nobody has taken yet
+  // Paths of socket files that the daemon made, and removes at its end
+  std::vector<std::string> own_sockets;
+  UniqueFd lock;  // the lock on the runtime directory
   const Incarnation incarnation;
   const absl::Time started = MonotonicNow();
-  std::string ucx_version;  // "" if there is none
+  std::string ucx_version;  // "" if there is no UCX
   std::string ucx_missing;
-  std::string ucx_of_gpus;  // how their memory gets there; "": there are none
+  std::string ucx_of_gpus;  // how the memory of GPUs gets to UCX; "" if there are no GPUs
   NcclOptions nccl;
-  std::string gpus_missing;    // why there are none, or fewer than the machine has
-  std::unique_ptr<Nvml> nvml;  // null if there is none
+  std::string gpus_missing;    // why there are no GPUs, or fewer than the machine has
+  std::unique_ptr<Nvml> nvml;  // null if there is no NVML
   CopyHelper copy_helper;
   Pulse pulse;
-  std::atomic<size_t> sessions_seen = 0, in_flight_seen = 0;  // by the pulse
+  std::atomic<size_t> sessions_seen = 0, in_flight_seen = 0;  // counts that the pulse reads
   SerialExecutor control;
-  SerialExecutor compiler;  // of programs
-  JobRunner runner;         // runs them, on
+  SerialExecutor compiler;  // compiles programs
+  JobRunner runner;         // runs programs, on `compute`
   Lane compute;
   Doors doors;
   ConnectionTable connections{ConnectionTable::Of::kClients};
@@ -196,10 +198,11 @@ struct Daemon::Impl {
   // Control's.
   std::vector<Task> later;
   ferry::Drain drain;
-  bool drain_told = false;       // to clients and probes
-  absl::Time drain_look;         // for prepared batches whose firing is over
-  absl::Time drain_alone;        // for transfers whose partner has not come
-  uint64_t drain_continued = 0;  // batches that were taken meanwhile, of which that may be said
+  bool drain_told = false;  // whether clients and probes were told that the daemon drains
+  absl::Time drain_look;    // when to look next for prepared batches that nobody fires
+  absl::Time drain_alone;   // when to look next for transfers whose partner has not come
+  // TransferDriver::continued() at the last look for transfers without partner
+  uint64_t drain_continued = 0;
   ReloadQueue reloads;
 
   std::unique_ptr<RpcCore> rpc;
@@ -208,9 +211,9 @@ struct Daemon::Impl {
   std::vector<std::unique_ptr<grpc::Service>> services;
   std::unique_ptr<UserServers> client_servers;
   std::unique_ptr<GrpcServer> admin_server, peer_server;
-  std::string peer_secret;  // the cluster's; "": there is none
+  std::string peer_secret;  // the cluster's secret; "" if there is none
   int peer_port = 0;
-  Door door;  // last: stopped first
+  Door door;  // last member: stopped first
 };
 
 }  // namespace ferry

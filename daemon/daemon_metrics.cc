@@ -153,7 +153,7 @@ void Daemon::Impl::ExportDevices(std::vector<prometheus::MetricFamily>& families
   if (!contexts.metric.empty()) families.push_back(std::move(contexts));
 }
 
-// Only limits of which it is known how much of them is used.
+// Only limits whose use is known.
 void Daemon::Impl::ExportLimits(std::vector<prometheus::MetricFamily>& families) {
   prometheus::MetricFamily most = Gauges(
       "ferry_limit", "Settings of limits.NAME; of a session, the one that it was opened with");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running daemon goes over to another configuration: all of it, or nothing.
+// Takes a running daemon over to another configuration: all of it, or nothing.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -35,7 +35,7 @@ absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
   jobs->SetLimits(JobLimitsOf(config));
   doors.Configure(config);
   GoOverTo(members);
-  FERRY_CHECK(SetLogLevel(config.log.level).ok());  // the table of settings has seen to that
+  FERRY_CHECK(SetLogLevel(config.log.level).ok());  // the table of settings has checked the level
   return Reloaded{reloads.generation() + 1, std::move(changes)};
 }
 
@@ -45,7 +45,7 @@ void Daemon::Impl::GoOverTo(const MembershipChange& change) {
     return PeerId(
         static_cast<uint32_t>(std::find(names.begin(), names.end(), name) - names.begin()));
   };
-  // First of all, since their devices may be others' now.
+  // First, because the devices of these nodes may belong to others now.
   for (const std::string& name : change.gone) {
     const bool comes_again =
         std::any_of(change.come.begin(), change.come.end(),
@@ -61,7 +61,8 @@ void Daemon::Impl::GoOverTo(const MembershipChange& change) {
 
 void Daemon::Reload(const std::function<absl::StatusOr<Config>()>& load) {
   ReloadQueue& reloads = impl_->reloads;
-  // Who asks from now on may have changed the file after it was read.
+  // Operators who ask from now on are answered by a later reload: they may have changed the file
+  // after it was read.
   const std::vector<ReloadQueue::Done> asked = reloads.Take();
   const absl::StatusOr<Config> loaded = load();
   absl::StatusOr<Reloaded> outcome = Reloaded();

@@ -35,26 +35,29 @@ struct Door::Entry {
   std::function<void(ConnectionId, int)> readable;
   Admission* admission = nullptr;
   std::function<std::string(const absl::Status&)> farewell;
-  absl::Time being_left = absl::InfiniteFuture();  // since when its places are, of a listener
+  // For a listener: since when newcomers wait for places that are being left.
+  absl::Time being_left = absl::InfiniteFuture();
   Admission::Pass pass;
-  // Descriptors may be on their way in a socket's queue. It has its place until it is closed.
+  // Closes the socket on a Closer's thread, because descriptors may still be in its queue. The
+  // connection keeps its place until it is closed.
   ~Entry() {
     if (kind == Kind::kListener || !fd.valid()) return;
     const uid_t uid = pass.uid();
     Closer::Get().Close(uid, std::move(fd), [place = std::move(pass)] {});
   }
 
-  // What the connection did not take yet; if there is any, nothing is read from it.
+  // What the connection did not take yet. As long as there is any, nothing is read from it.
   Mutex sending;
   std::deque<std::string> unsent ABSL_GUARDED_BY(sending);
   size_t unsent_bytes ABSL_GUARDED_BY(sending) = 0;
 };
 
 namespace {
-// epoll's data: the entry's id, and whether it is the process descriptor that spoke.
+// epoll's data: the entry's id, and whether the event is of its process descriptor.
 constexpr uint64_t kProcessBit = uint64_t{1} << 63;
 constexpr uint64_t kWakeData = 0;
-constexpr size_t kKernelsMaxFds = 253;  // SCM_MAX_FD: none that came is lost for want of room
+// SCM_MAX_FD: with room for this many, no descriptor is lost.
+constexpr size_t kKernelsMaxFds = 253;
 
 void AddToEpoll(int epoll, int fd, uint64_t data) {
   epoll_event event{};
@@ -63,7 +66,8 @@ void AddToEpoll(int epoll, int fd, uint64_t data) {
   FERRY_CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
 }
 
-// Waits for `events` from here on; does nothing for a descriptor that is not watched any more.
+// Watches `events` of the entry from here on; does nothing if its descriptor is not watched any
+// more.
 void WatchFor(int epoll, int fd, uint64_t data, uint32_t events) {
   epoll_event event{};
   event.events = events | EPOLLRDHUP;
@@ -71,7 +75,7 @@ void WatchFor(int epoll, int fd, uint64_t data, uint32_t events) {
   epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
-// One packet, without waiting. errno says why not.
+// Sends one packet without waiting. False, with errno, if that was not possible.
 bool SendNow(int socket, const std::string& bytes, const std::vector<int>& fds) {
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr message{};
@@ -210,7 +214,7 @@ bool Door::Send(ConnectionId id, const std::string& bytes, const std::vector<int
 void Door::SendUnsent(Entry& entry) {
   MutexLock lock(entry.sending);
   while (!entry.unsent.empty()) {
-    // Any other error than "full" is the connection's end, which reading will tell.
+    // Any other error than "full" ends the connection; reading from it will show that.
     if (!SendNow(entry.fd.get(), entry.unsent.front(), {}) && errno == EAGAIN) return;
     entry.unsent_bytes -= entry.unsent.front().size();
     entry.unsent.pop_front();
@@ -222,7 +226,7 @@ void Door::Close(ConnectionId id) {
   MutexLock lock(mutex_);
   auto it = entries_.find(id);
   if (it == entries_.end()) return;
-  // The peer sees the end now, whoever still holds the entry.
+  // The other end sees the connection's end now, whoever still holds the entry.
   shutdown(it->second->fd.get(), SHUT_RDWR);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second->fd.get(), nullptr);
   entries_.erase(it);
@@ -253,7 +257,7 @@ void Door::Run() {
       if (data & kProcessBit) {
         DropClosed(entry->id);
       } else if (entry->kind == Entry::Kind::kListener) {
-        newcomers.push_back(std::move(entry));  // who is connected comes first
+        newcomers.push_back(std::move(entry));  // connections that exist come first
       } else if (entry->kind == Entry::Kind::kStream) {
         entry->readable(entry->id, entry->fd.get());
       } else {
@@ -268,8 +272,9 @@ void Door::Run() {
 }
 
 void Door::Accept(Entry& entry) {
-  if (!spare_.valid()) return Rest(entry);  // as another listener does
-  // Each of these is a descriptor that no bound of open connections counts.
+  if (!spare_.valid()) return Rest(entry);  // another listener waits for the spare descriptor too
+  // A refused connection that is not closed yet has a descriptor that no bound of open connections
+  // counts.
   if (*closing_ >= kMostClosing) return Rest(entry);
   bool refused = false;
   for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
@@ -286,11 +291,11 @@ void Door::Accept(Entry& entry) {
     }
     return;
   }
-  // What is refused must not take the time of those that are connected.
+  // Refusing must not take the time of those that are connected.
   if (refused) Rest(entry);
 }
 
-// Closing is for other threads, which come to it later than the next newcomer comes to us.
+// Connections are closed by other threads, later than the next newcomer comes to the door.
 bool Door::WaitsForPlaces(Entry& listener) {
   if (listener.admission == nullptr || !listener.admission->BeingLeft()) {
     listener.being_left = absl::InfiniteFuture();
@@ -307,7 +312,7 @@ bool Door::Welcome(Entry& listener, UniqueFd connection) {
     return true;
   }
   const absl::StatusOr<Visitor> visitor = VisitorOf(connection.get());
-  if (!visitor.ok()) {  // it has gone
+  if (!visitor.ok()) {  // the connection has ended already
     CloseRefused(geteuid(), std::move(connection));
     return false;
   }
@@ -354,7 +359,7 @@ void Door::Rest(Entry& listener) {
 }
 
 void Door::EndRest() {
-  // The first descriptor that is free again is the spare one's.
+  // The first descriptor that is free again becomes the spare one.
   if (!spare_.valid()) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!spare_.valid()) {
     rest_ends_ = MonotonicNow() + kRest;
@@ -383,7 +388,7 @@ void Door::Read(const std::shared_ptr<Entry>& entry) {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (size <= 0) return DropClosed(entry->id);
-    budget -= static_cast<int>(size >> 13);  // a long one is as many
+    budget -= static_cast<int>(size >> 13);  // a long packet counts as several
     Packet packet;
     packet.fds = ReceivedFds(entry->pass.uid());
     packet.bytes.assign(buffer.data(), static_cast<size_t>(size));
@@ -414,7 +419,7 @@ void Door::DropClosed(uint64_t id) {
     entry = std::move(it->second);
     entries_.erase(it);
   }
-  // Who still has the other end, or this one's queue, hears of it now.
+  // Processes that still have the other end, or what is in this one's queue, learn of the end now.
   shutdown(entry->fd.get(), SHUT_RDWR);
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->fd.get(), nullptr);
   if (entry->on_closed) entry->on_closed(id);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's one epoll thread: it accepts on every socket, reads packets of session and peer
-// sockets, and sees clients die. Our own accept loop, because gRPC's of this version never recovers
-// from one EMFILE, and because only here a connection's credentials are known (operators' page:
-// docs/architecture.md).
+// The daemon's one epoll thread: accepts connections on every socket, reads packets of attach.sock
+// and peer.sock, and sees clients die. Ferry has its own accept loop for two reasons: gRPC's of
+// this version never recovers from one EMFILE, and only here the credentials of a connection are
+// known.
 //
-// Home: the door's own thread for handlers; the public functions are for any thread. Handlers parse
-// and post, nothing more. Nothing here waits for a client: what it does not take yet is kept, up to
-// a bound, and nothing more is read from it until it has taken that.
+// Home: handlers run on the door's own thread; they parse and post, nothing more. The public
+// functions are for any thread. Nothing here waits for a client: what a client does not take is
+// kept, up to kMaxUnsent bytes, and nothing more is read from it until it has taken that. Owns its
+// connections and listeners.
 #pragma once
 
 #include <sys/types.h>
@@ -31,97 +32,105 @@
 
 namespace ferry {
 
-// Who is at the other end of a Unix socket, as the kernel saw it at connect. pid is 0 across PID
-// namespaces.
+// Who is at the other end of a Unix socket, as the kernel saw it at connect. `pid` is 0 if it is in
+// another PID namespace.
 struct Credentials {
   pid_t pid = 0;
   uid_t uid = static_cast<uid_t>(-1);
   gid_t gid = static_cast<gid_t>(-1);
 };
 absl::StatusOr<Credentials> PeerCredentials(int socket);
-// Who that is to an Admission; of TCP the address, of IPv6 the network of 64 bits, and of this
-// host's own the uid too.
+// Who is at the other end of a connection, as an Admission counts: a uid on a Unix socket; on TCP
+// the address, of IPv6 the 64-bit network, and for addresses of this host the uid too.
 absl::StatusOr<Visitor> VisitorOf(int socket);
-// Readable once the process at the other end has exited; invalid if the kernel cannot say.
+// A descriptor that is readable once the process at the other end has exited; invalid if the kernel
+// cannot make one.
 UniqueFd PeerPidFd(int socket, pid_t pid);
 
-// A listening Unix socket that is open to `access`; replaces a stale socket file. `type`
-// SOCK_STREAM or SOCK_SEQPACKET. Where no descriptors are to come the kernel refuses them to the
-// sender (since Linux 6.16); before, it closes them in whatever thread reads.
+// A listening Unix socket with the rights of `access`; replaces a stale socket file. `type` is
+// SOCK_STREAM or SOCK_SEQPACKET. kRefused: nobody may send descriptors here. Since Linux 6.16 the
+// kernel then refuses them to the sender; an older kernel closes them in whatever thread reads.
 enum class Descriptors { kTaken, kRefused };
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAccess access,
                                     Descriptors descriptors);
-// The same of a socket that whoever started this process listens on already, with the rights that
-// they gave it. INVALID_ARGUMENT/CONFIG_INVALID if it is of another type, or not at `path`, where
+// The same for a socket on which whoever started this process listens already; it keeps the rights
+// that it has. INVALID_ARGUMENT/CONFIG_INVALID if it is of another type, or not at `path`, where
 // clients look. `name` is for messages.
 absl::StatusOr<UniqueFd> AdoptUnix(UniqueFd socket, const char* name, const std::string& path,
                                    int type, Descriptors descriptors);
-// "127.0.0.1:7411", "[::1]:7411"; port 0 lets the kernel choose.
+// `address` as "127.0.0.1:7411" or "[::1]:7411"; with port 0 the kernel chooses a port.
 absl::StatusOr<UniqueFd> ListenTcp(const std::string& address);
-// Whether the host has that address and this user may have the port, be it in use or not;
-// `setting` begins the error.
+// OK if the host has this address and this user may listen on the port; the port may be in use. An
+// error begins with `setting`.
 absl::Status CheckListen(const char* setting, const std::string& address);
-// The port a TCP listener got.
+// The port on which a TCP listener listens.
 int BoundPort(int listener);
 
 class Door {
  public:
   using ConnectionId = uint64_t;
+  // Accepts of one listener before others have their turn; and the pause (kRest) of a listener that
+  // has refused somebody.
   static constexpr int kAcceptsAtOnce = 16;
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
-  // For so long nobody is refused for want of places that are being left.
+  // While places are being left (Admission::BeingLeft), newcomers wait up to this long before they
+  // are refused.
   static constexpr absl::Duration kLeaving = absl::Seconds(1);
-  // While so many that were refused are not closed yet none is accepted.
+  // While this many refused connections are not closed yet, none is accepted.
   static constexpr size_t kMostClosing = 16;
   static constexpr size_t kMaxPacket = 128 * 1024;
-  static constexpr int kMaxFds = 250;            // a packet; the kernel takes 253
-  static constexpr size_t kMaxUnsent = 1 << 20;  // bytes kept for one connection
+  static constexpr int kMaxFds = 250;  // most descriptors of one packet; the kernel's limit is 253
+  static constexpr size_t kMaxUnsent = 1 << 20;  // bytes that wait for one connection
 
   struct Packet {
     std::string bytes;
     ReceivedFds fds;
-    bool truncated = false;  // longer than kMaxPacket, or more descriptors than kMaxFds
-    bool fds_lost = false;   // this process had none left for some of its descriptors
+    // The packet was longer than kMaxPacket or had more descriptors than kMaxFds.
+    bool truncated = false;
+    bool fds_lost = false;  // some of its descriptors are lost: this process could have no more
   };
   using OnAccept = std::function<void(UniqueFd, Admission::Pass)>;
   using OnPacket = std::function<void(ConnectionId, Packet)>;
-  // Once, after which the id means nothing. Not called for connections closed by Close.
+  // Called once; afterwards the id means nothing. Not called for connections that Close has closed.
   using OnClosed = std::function<void(ConnectionId)>;
 
   Door();
   ~Door();
+  // Ends the thread and closes everything. Idempotent.
   void Stop();
 
-  // Accepts on `listener` until Stop, a few connections at a time and after everything that has
-  // arrived on others. Whom `admission` (outlives the door) refuses hears what `farewell` makes of
-  // why, if there is one, and is closed at once; so is who has sent what is slow to close, and
-  // everybody, and counted, while there is no free descriptor. When many are refused the listener
-  // rests for kRest.
+  // Accepts on `listener` until Stop: a few connections at a time, after everything that has
+  // arrived on other connections. A connection that `admission` (outlives the door) refuses is told
+  // what `farewell` (if given) makes of the reason, and closed at once. Refused and closed as well:
+  // a user whose sent descriptors are slow to close (Closer::Clogged), and everybody while this
+  // process has no free descriptor; these are counted. A listener that refuses rests for kRest.
   void Listen(std::string name, UniqueFd listener, OnAccept on_accept,
               Admission* admission = nullptr,
               std::function<std::string(const absl::Status&)> farewell = nullptr);
-  // Reads packets of a SEQPACKET socket; when it closes, or `process` (may be invalid) becomes
-  // readable, on_closed is called. The uid of `pass` answers for how long its descriptors take to
-  // close: the connection ends when too many of them wait (Closer::Clogged).
+  // Reads packets of a SEQPACKET socket. Calls on_closed when the socket closes or `process` (may
+  // be invalid) becomes readable. The connection also ends when too many of the descriptors that
+  // its uid (that of `pass`) has sent wait to be closed (Closer::Clogged).
   ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed,
                           Admission::Pass pass = Admission::Pass());
-  // From here on it is closed when its place is needed (Admission). Of OnAccept.
+  // From here on the connection is closed when its place is needed (Admission). Call it in
+  // OnAccept.
   void MayGiveWay(ConnectionId id);
-  // Calls `readable` whenever the stream socket has data or was closed, and drops it once
-  // `patience` is over, or when its place is needed (Admission); used for HTTP. Of OnAccept.
+  // Calls `readable` whenever the stream socket has data or was closed. Closes the connection after
+  // `patience`, or when its place is needed (Admission). For HTTP. Call it in OnAccept.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
                          std::function<void(ConnectionId, int fd)> readable,
                          Admission::Pass pass = Admission::Pass());
-  // From `readable`: the door lets go of the stream, which goes on elsewhere, and does not give
-  // way any more.
+  // Only from within `readable`: takes the stream out of the door. It gives way no more.
   std::pair<UniqueFd, Admission::Pass> Take(ConnectionId id);
-  // Sends one packet, in order, or keeps it until the connection takes it; one with descriptors is
-  // not kept, since those stay the caller's. False if the connection is gone or will not take it (a
-  // client that does not read its answers); the caller closes it then.
+  // Sends one packet, in order; keeps it if the connection does not take it now. A packet with
+  // descriptors is never kept, because the descriptors stay the caller's. False if the connection
+  // is gone or takes no more (a client that does not read its answers); then the caller must close
+  // it.
   bool Send(ConnectionId id, const std::string& bytes, const std::vector<int>& fds = {});
   void Close(ConnectionId id);
-  // As Close, but what has arrived is read before, and on_closed is called.
+  // Closes the connection after everything that has arrived was read; on_closed is called.
   void Finish(ConnectionId id);
+  // How often a connection was refused because this process had no free descriptor.
   uint64_t refused_for_fds() const { return refused_.load(std::memory_order_relaxed); }
   size_t connections() const;
 
@@ -131,7 +140,7 @@ class Door {
   void Run();
   void Accept(Entry& entry);
   bool WaitsForPlaces(Entry& listener);
-  // False if it was refused.
+  // False if the connection was refused.
   bool Welcome(Entry& listener, UniqueFd connection);
   void CloseRefused(uid_t uid, UniqueFd connection);
   void RefuseForFds(Entry& listener);
@@ -145,13 +154,15 @@ class Door {
   UniqueFd epoll_;
   UniqueFd wake_;
   UniqueFd spare_;
-  std::vector<uint64_t> resting_;  // listeners; the door's own thread's, as is
+  // Listeners; touched by the door's thread alone, like `rest_ends_`
+  std::vector<uint64_t> resting_;
   absl::Time rest_ends_;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> refused_ = 0;
+  // Refused connections that a Closer has not closed yet; outlives the door.
   const std::shared_ptr<std::atomic<size_t>> closing_ = std::make_shared<std::atomic<size_t>>(0);
   mutable Mutex mutex_;
-  // Shared: a sender on another thread may hold an entry while the door drops it.
+  // shared_ptr: a sender on another thread may hold an entry while the door drops it.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::thread thread_;

@@ -9,12 +9,13 @@ namespace ferry {
 namespace {
 
 constexpr size_t kStrangers = 256;
-// A peer opens the data connections of several lanes at once; what finds no place comes again.
+// A peer opens the data connections of several lanes at once; a connection that finds no place
+// comes again.
 constexpr size_t kStrangersOfOneAddress = 32;
 constexpr size_t kOperators = 64;
 
-// How many connections take so many descriptors of 64 that the process may have, if each has
-// `each`; and no more than are of use.
+// How many connections are allowed if all of them may use `share` of 64 parts of the process's
+// descriptors and each uses `each`; no more than are of use.
 size_t Share(size_t of_64, size_t each, size_t most) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -24,7 +25,7 @@ size_t Share(size_t of_64, size_t each, size_t most) {
 constexpr size_t kSocket = 1;
 constexpr size_t kSocketAndProcess = 2;
 constexpr size_t kSocketAndTimer = 2;
-constexpr size_t kScrape = 3;  // these, and the one that the answer goes to
+constexpr size_t kScrape = 3;  // socket and timer, and the descriptor by which control answers
 
 Admission::Bounds Bounds(const Config& config, const char* door, size_t open, size_t open_each) {
   const double rate = config.limits.connects_per_second;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may connect where: an Admission for each of the daemon's sockets. Together, and with what is
-// refused and not closed yet (Door), they leave half of the descriptors that the process may have,
-// if these are 1,024 or more, to sessions and their arenas. A connection counts until it is closed.
+// The bounds of connections: one Admission for each of the daemon's sockets. If the process may
+// have 1,024 descriptors or more, all connections together (with those that are refused and not
+// closed yet, see Door) take at most half of them. The other half is left to sessions and their
+// arenas. A connection counts until it is closed.
 #pragma once
 
 #include "daemon/admission.h"
@@ -11,19 +12,20 @@
 namespace ferry {
 
 struct Doors {
-  // How long a connection to the peer port may say nothing that makes it a peer's.
+  // How long a connection to the peer port may stay without proving that it is a peer's.
   static constexpr absl::Duration kIntroduction = absl::Seconds(5);
-  // How long one to client.sock of a process without a session may be without a call.
+  // How long a connection to client.sock may stay without a call, if its process has no session.
   static constexpr absl::Duration kFirstCall = absl::Seconds(30);
 
-  // `clients` has the connections to client.sock and admin.sock, `peers` those to the peer port.
+  // `clients` lists the connections to client.sock and admin.sock, `peers` those to the peer port.
+  // Both outlive this.
   Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers);
 
-  // With other limits from now on. Any thread.
+  // Takes the limits of another configuration. Any thread.
   void Configure(const Config& config);
 
   Admission attach, client, admin, metrics, metrics_port, peer_socket;
-  Admission strangers;  // on the peer port, until they are known
+  Admission strangers;  // connections to the peer port that have not proven whose they are
 };
 
 }  // namespace ferry

@@ -56,7 +56,7 @@ bool Drain::OnTime(absl::Time now, size_t left, uint64_t failed) {
     return true;
   }
   if (now < next(left)) return false;
-  // What was launched may have ended well after the deadline.
+  // Launches that were under way may have ended well after the deadline.
   End(cut_.has_value() ? failed - cut_->failed + left : 0);
   return false;
 }

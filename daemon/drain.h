@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's drain: since when, who waits for it, and how it ends. However many ask for one,
-// there is one: the earliest deadline of those who still wait for it is its own, and all of them
-// are told the same end, each once. Who goes, such as a call that is interrupted, takes its
-// deadline along; the daemon drains on until the drain is taken back, then nothing of it is left.
+// The daemon's drain: who waits for it, until when, and how it ends. There is one drain, however
+// many ask for one. Its deadline is the earliest deadline of those who still wait. All of them are
+// told the same end, each once. Who leaves (a call that is interrupted) takes his deadline with
+// him. The daemon keeps draining until the drain is taken back; then nothing of it is left.
 //
 // Pure: time is an argument. Home: control.
 #pragma once
@@ -23,38 +23,42 @@ namespace ferry {
 
 class Drain {
  public:
-  // Clients may ask for so long how theirs ended: the counters tell only that they failed.
+  // After the last transfer was told that it ends, the daemon stays this long, so that clients can
+  // ask how theirs ended: the counters tell only that they failed.
   static constexpr absl::Duration kFarewell = absl::Milliseconds(300);
-  // What is launched at the deadline gets so long to end by itself.
+  // A launch that is under way at the deadline may take this much longer to end by itself.
   static constexpr absl::Duration kMercy = absl::Seconds(2);
 
-  // The end: how many transfers and jobs did not end well because of the deadline, or
+  // How it ended: the number of transfers and jobs that failed because of the deadline, or
   // ABORTED/CANCELLED if the drain was taken back.
   using Done = std::function<void(absl::StatusOr<uint64_t> cut)>;
   using Caller = uint64_t;
 
   explicit Drain(std::string node) : node_(std::move(node)) {}
 
-  // `stops`: the daemon ends with it, so that it cannot be taken back.
+  // Waits for the drain, which begins if there is none. `stops`: the daemon ends afterwards, so
+  // this drain cannot be taken back.
   Caller Join(absl::Time now, absl::Duration timeout, bool stops, Done done);
-  // The caller waits no longer than until `now`.
+  // The caller's deadline is `now` at the latest.
   void Hurry(Caller caller, absl::Time now);
-  // The caller is gone, and is not called any more. False: it was already.
+  // The caller waits no longer, and is not called any more. False if it was called already.
   bool Leave(Caller caller);
-  // The daemon serves again. UNAVAILABLE/DRAINING if it is about to stop.
+  // The daemon serves again, and all callers are told. UNAVAILABLE/DRAINING if the daemon is about
+  // to stop.
   absl::Status TakeBack();
 
   bool on() const { return on_; }
-  // Since when somebody waits for it, if anybody does.
+  // When the first of those who wait joined, if anybody waits.
   absl::Time began() const { return began_; }
-  // What is left in flight is ended then; none if nobody waits any more.
+  // When what is left in flight is ended; infinite if nobody waits.
   absl::Time deadline() const;
 
-  // A transfer or job has been told that it ends because of the drain.
+  // A transfer or job was told that it ends because of the drain; see kFarewell.
   void Told(absl::Time now) { farewell_ = now + kFarewell; }
-  // `left`: what is in flight. `failed`: what ever did. True: what is in flight must be ended now.
+  // To be called at next(). `left`: how many transfers and jobs are in flight; `failed`: how many
+  // have ever failed. True if what is in flight must be ended now.
   bool OnTime(absl::Time now, size_t left, uint64_t failed);
-  // When to be called again if nothing happens.
+  // When to call OnTime again if nothing happens.
   absl::Time next(size_t left) const;
 
  private:
@@ -68,14 +72,15 @@ class Drain {
   const std::string node_;
   bool on_ = false;
   bool stops_ = false;
-  Caller callers_ = 0;  // so far
+  Caller callers_ = 0;  // how many callers there ever were
   std::map<Caller, Waiting> waiting_;
-  // Of the drain that those wait for.
+  // The following belong to the drain that `waiting_` waits for.
   absl::Time began_;
   absl::Time farewell_ = absl::InfinitePast();
+  // Set once the deadline has come.
   struct Cut {
-    uint64_t failed = 0;  // ever, when the deadline came
-    absl::Time until;     // is what was launched waited for
+    uint64_t failed = 0;  // how many had ever failed by then
+    absl::Time until;     // how long launches are waited for
   };
   std::optional<Cut> cut_;
 };

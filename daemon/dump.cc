@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 constexpr size_t kTransfersShown = 10'000;
 
-// Of lines, each of which is one whatever others have said for it.
+// Joins lines. Each stays one line, whatever others have said in it.
 class Lines {
  public:
   template <typename... Parts>

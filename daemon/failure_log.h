@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says of transfers that fail: a line a second at most, which says how many more there
-// were. A value. Home: control.
+// Thins out the log of failed transfers: at most one line in kPeriod, which says how many more
+// there were. A value. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,19 @@ class FailureLog {
     TransferId transfer;
     std::string text;
   };
-  // Nothing: it is counted, and OnTime says so.
+  // The line to log for a failed transfer. Nothing if a line was logged less than kPeriod ago: then
+  // the failure is counted, and OnTime tells of it later.
   std::optional<Line> OnFailed(absl::Time now, const Ended& ended);
-  // The last one that was left out, and how many others were, once that may be said.
+  // A line with the last failure that was left out and how many others were; nothing before it is
+  // time.
   std::optional<Line> OnTime(absl::Time now);
-  // When OnTime has something to say.
+  // When to call OnTime; infinite if nothing was left out.
   absl::Time next() const { return left_out_ == 0 ? absl::InfiniteFuture() : next_; }
 
  private:
   absl::Time next_ = absl::InfinitePast();
   uint64_t left_out_ = 0;
-  Line last_;  // of them
+  Line last_;  // the last failure that was left out
 };
 
 }  // namespace ferry

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is nearest to the bounds of sessions and users, for the metrics. Home: control.
+// How near sessions and users are to their bounds: the fullest of each kind, for the metrics. Home:
+// control.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +10,20 @@ namespace ferry {
 
 class SessionTable;
 
-// A limit, and what somebody whom it bounds has of it.
+// A limit, and how much of it is used by the session or user that it bounds.
 struct LimitUse {
   uint64_t used = 0;
-  uint64_t limit = 0;  // 0: there is nobody
+  uint64_t limit = 0;  // 0: there is no such session
 };
 
 struct Fullest {
-  // Of the session that is nearest to its own limit, one each: a session keeps the limits that it
-  // was opened with when a reload changes them.
+  // For each limit the session that is nearest to it. The limit is that session's own: a session
+  // keeps the limits that it was opened with when a reload changes them.
   LimitUse bytes;
   LimitUse arenas;
   LimitUse transfers_in_flight;
   LimitUse kept_bytes;
-  // Of the uid that has most.
+  // The uid that has most.
   size_t sessions_of_uid = 0;
   uint64_t kept_of_uid = 0;
 };

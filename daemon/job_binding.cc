@@ -21,10 +21,10 @@ absl::Status BadBinding(const std::string& text, Reason reason = Reason::kFieldI
   return Error(absl::StatusCode::kInvalidArgument, reason, text);
 }
 
-// Of all runs of a call: control makes each of them.
+// The most transfers of all runs of a call: control makes each of them.
 constexpr size_t kMostTransfers = 4 * kMaxBatchTransfers;
 
-// What a run of a batch does to memory.
+// A use of memory by a run of a batch.
 struct Use {
   Range range;
   bool writes = false;
@@ -33,13 +33,14 @@ struct Use {
   uint64_t end() const { return range.offset + range.length; }
 };
 
-// Nobody may touch what another run of the batch, or another buffer of the same, writes.
+// Finds bytes that a run writes and that another run of the batch, or another buffer of the same
+// run, uses.
 void CheckOverlaps(std::vector<Use> uses, std::vector<Violation>& violations) {
   std::stable_sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
     return std::make_pair(a.range.arena, a.range.offset) <
            std::make_pair(b.range.arena, b.range.offset);
   });
-  const Use* farthest = nullptr;  // of the arena, so far
+  const Use* farthest = nullptr;  // the use that reaches farthest in the arena, so far
   const Use* farthest_writer = nullptr;
   for (const Use& use : uses) {
     if (use.range.length == 0) continue;
@@ -79,7 +80,7 @@ std::vector<Use> UsesOf(const PostBatch& batch, const std::vector<BoundJob>& job
   return uses;
 }
 
-// What is wrong with binding `binding` to buffer `index` of the program.
+// What is wrong with binding `binding` to buffer `index` of the program; OK if nothing is.
 absl::Status CheckBinding(const CompiledProgram& program, size_t index,
                           const JobSpec::Binding& binding, const Range& range) {
   const compute::Buffer& buffer = program.buffers[index];
@@ -128,7 +129,8 @@ absl::Status CheckJoint(const compute::Buffer& buffer, uint32_t number,
                absl::StrCat(what, why));
 }
 
-// A batch may have a part of what is bound to it, but not nothing: then it is another one's.
+// The batch may transfer a part of what is bound, but not nothing of it: then the name is that of
+// another batch.
 absl::Status CheckTouches(const compute::Buffer& buffer, const Range& range, uint32_t number,
                           const PreparedRecord& record) {
   if (range.length == 0 || Meets(record.extents, range)) return absl::OkStatus();
@@ -139,7 +141,8 @@ absl::Status CheckTouches(const compute::Buffer& buffer, const Range& range, uin
       Reason::kRangeInvalid);
 }
 
-// Joins runs to prepared batches: a batch to one run, which may bind several buffers to it.
+// Joins runs to prepared batches. A batch can be joined to one run only, which may bind several
+// buffers to it.
 void JoinBatches(const Session& session, const PostBatch& batch, std::vector<BoundJob>& jobs,
                  std::vector<Violation>& violations) {
   absl::flat_hash_map<uint32_t, size_t> run_of;
@@ -178,7 +181,7 @@ void JoinBatches(const Session& session, const PostBatch& batch, std::vector<Bou
   }
 }
 
-// By compute::DType.
+// Names by compute::DType.
 constexpr std::array<DataType, compute::kDTypes> kTransferTypes = {
     DataType::kF64,      DataType::kF32,    DataType::kF16,      DataType::kBF16,
     DataType::kF8E4M3FN, DataType::kF8E5M2, DataType::kF4E2M1FN, DataType::kF8E8M0FNU,
@@ -187,7 +190,7 @@ constexpr std::array<DataType, compute::kDTypes> kTransferTypes = {
     DataType::kPred,
 };
 
-// The transfers of a run, and what is wrong with the peers that it names.
+// Makes the transfers of a run, and finds what is wrong with the peers that it names.
 class RunTransfers {
  public:
   RunTransfers(const PostBatch& batch, size_t run, std::vector<Violation>& violations)
@@ -281,7 +284,7 @@ class RunTransfers {
   absl::flat_hash_set<std::string> used_, missed_;
 };
 
-// Whether the transfers that runs name were posted.
+// Checks that the transfers that runs name were posted.
 void CheckIds(const Session& session, const PostBatch& batch, std::vector<Violation>& violations) {
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
     const JobSpec& job = batch.jobs[run];

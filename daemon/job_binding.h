@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the program of each run of a batch, the memory of each of its buffers, the transfers that
-// it makes and the prepared ones that it is joined to, and all that is wrong with them: names,
-// sizes, types, bytes that are written and used twice, batches that cannot be joined. Home:
-// control.
+// Binds the runs of a batch: finds for each run its program, the memory of each of the program's
+// buffers, the transfers that the run makes by itself, and the prepared batches that it is joined
+// to. Reports everything that is wrong with them: names, sizes, types, bytes that are written and
+// also used, batches that cannot be joined. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,23 @@
 namespace ferry {
 
 struct BoundJob {
-  std::shared_ptr<const CompiledProgram> program;  // null: something is wrong with the run
+  std::shared_ptr<const CompiledProgram> program;  // null if something is wrong with the run
   std::vector<Range> memory;                       // by buffer
   // A prepared batch of transfers that the job fires.
   struct Joined {
     uint32_t number = 0;
-    // The step of the plan after which nothing needs its bytes any more; nothing: no step does.
+    // The step of the plan after which no step needs the batch's bytes; nothing if no step needs
+    // them.
     std::optional<size_t> step;
   };
   std::vector<Joined> joined = {};
-  // Of a posted run what its program sends and receives, in the program's order. Those that are in
-  // its own memory have no layout yet.
+  // For a posted run, what its program sends and receives, in the program's order. Transfers of the
+  // job's own memory have no layout yet.
   std::vector<TransferSpec> transfers = {};
 };
 
-// By run. That ranges lie in arenas of the session, it has checked.
+// One BoundJob for each run. That the ranges lie in arenas of the session was checked by the
+// session.
 std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, ProgramCache& cache,
                                std::vector<Violation>& violations);
 

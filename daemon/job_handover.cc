@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobTable's jobs at the compute thread: who is handed to it next, what is taken back, put aside
-// and stopped.
+// JobTable's jobs at the compute thread: which is handed to it next, and which are taken back, put
+// aside or stopped.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +26,7 @@ void JobTable::ShareOut() {
   if (handed_.empty()) return homes_.runner.SetPostedWait(0, 0);
   Job& first = *handed_.front();
   Job* next = handed_.size() > 1 ? handed_.back() : nullptr;
-  // What is put aside is not overtaken by others of its session, which may use its memory.
+  // A job that is put aside is not overtaken by others of its session, which may use its memory.
   if (next != nullptr && next->session() == first.session() && ready_.HasOthers(first.session())) {
     TakeBack(*next);
     next = handed_.size() > 1 ? next : nullptr;
@@ -34,11 +34,11 @@ void JobTable::ShareOut() {
   const bool others =
       next != nullptr ? next->session() != first.session() : ready_.HasOthers(first.session());
   first.others.store(others, std::memory_order_relaxed);
-  if (next != nullptr) {  // before which the first one may have been put aside
+  if (next != nullptr) {  // the first job may be put aside for this one
     next->others.store(next->session() != first.session() || ready_.HasOthers(next->session()),
                        std::memory_order_relaxed);
   }
-  constexpr uint64_t kSome = UINT64_MAX;  // that no session has as its id
+  constexpr uint64_t kSome = UINT64_MAX;  // no session has this id
   homes_.runner.SetPostedWait(first.session(), next != nullptr ? next->session()
                                                : others        ? kSome
                                                                : 0);
@@ -48,7 +48,7 @@ std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
   std::vector<absl::Span<std::byte>> memory;
   for (const Range& range : job.memory) {
     const Arena* arena = sessions_.FindArena(range.arena);
-    FERRY_CHECK(arena != nullptr);  // the job holds it
+    FERRY_CHECK(arena != nullptr);  // the job pins its arenas
     memory.emplace_back(arena->mapping->data() + range.offset, range.length);
   }
   return memory;

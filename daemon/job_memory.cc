@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionTable's memory for jobs that send and receive by themselves: what one has left is for the
-// next, what there is no room for now is waited for.
+// SessionTable's memory for jobs that send and receive by themselves. What one job has left is kept
+// for the next. A request for which there is no room waits.
 #include <algorithm>
 #include <utility>
 
@@ -68,7 +68,8 @@ absl::Status SessionTable::CheckJobMemory(Session& session, uint64_t bytes) {
 
 std::optional<ArenaId> SessionTable::TakeSpare(Session& session, const LocalDevice& device,
                                                uint64_t bytes) {
-  // The last one first: it may be in a cache. One that is much larger stays for a larger job.
+  // The memory that was left last is tried first: it may be in a cache. Memory that is much larger
+  // than needed is kept for a larger job.
   std::vector<ArenaId>& spare = session.spare();
   for (size_t i = spare.size(); i > 0; --i) {
     const ArenaId id = spare[i - 1];
@@ -100,10 +101,10 @@ absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(Session& session, LocalDevic
 }
 
 void SessionTable::GrantJobMemory() {
-  absl::flat_hash_set<SessionId> full;  // sessions that have all that their quota allows
+  absl::flat_hash_set<SessionId> full;  // sessions whose quota is used up
   while (true) {
-    // The first of the session that was given some longest ago. Nobody passes it by: what is large
-    // would wait for ever.
+    // The first request of the session that was given memory longest ago. No request passes it by:
+    // else a large one would wait for ever.
     Session* next = nullptr;
     for (const auto& [id, waits] : awaited_memory_) {
       Session* const session = Find(id);
@@ -146,9 +147,10 @@ void SessionTable::Adopt(AwaitedMemory& wait, ArenaId spare) {
   std::unique_ptr<DeviceMemory> mapping = std::move(left->mapping);
   LetGo(std::move(left));
   const absl::Status reserved = session.ReserveArena(bytes);
-  FERRY_CHECK(reserved.ok());  // it just gave back as much
+  FERRY_CHECK(reserved.ok());  // the session has just given back as much
   Count(arena, *wait.device, bytes);
-  // As if it were being mapped: whoever has it gives it back once, and not before he is told.
+  // Answers later, as if the memory were being mapped: the owner gives it back once, and not before
+  // it was told.
   control_.Post([this, id = wait.arena, device = wait.device, mapping = std::move(mapping),
                  mapped = std::move(wait.mapped)]() mutable {
     OnJobMemory(id, *device, std::move(mapping), mapped);
@@ -169,7 +171,7 @@ void SessionTable::MakePages(ArenaId id, LocalDevice* device,
                              JobMemoryMapped mapped) {
   absl::StatusOr<bool> made = mapping.ok() ? (*mapping)->MakePages() : mapping.status();
   if (!made.ok()) mapping = made.status();
-  if (made.ok() && !*made) {  // behind what others want of this thread
+  if (made.ok() && !*made) {  // posts again, behind other tasks of this thread
     device->memory->Post(
         [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
           MakePages(id, device, std::move(mapping), std::move(mapped));
@@ -186,7 +188,7 @@ void SessionTable::OnJobMemory(ArenaId id, LocalDevice& device,
                                absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
                                const JobMemoryMapped& mapped) {
   Arena* const arena = FindArena(id);
-  if (arena == nullptr) {  // the post was refused, and its session has gone
+  if (arena == nullptr) {  // the post was refused, and its session is gone
     if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
     return;
   }

@@ -83,7 +83,7 @@ void JobTable::OnDisarmed(PreparedKey key) {
 }
 
 void JobTable::LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now) {
-  // A shorter deadline is seen no sooner.
+  // The shortest time between two looks: a shorter deadline is noticed no sooner.
   constexpr absl::Duration kLook = absl::Milliseconds(20);
   if (prepared.ending || now < prepared.look) return;
   const PreparedBatch& batch = *prepared.batch;

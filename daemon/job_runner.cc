@@ -15,12 +15,12 @@ bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64
          });
 }
 
-// How long a run may go on while others wait.
+// Decides how long a run may go on while others wait.
 struct JobRunner::Slice {
   const JobRunner& runner;
   const uint64_t session;
-  const std::atomic<bool>* others;  // null: of a firing
-  const bool fits;                  // its scratch, among what is put aside
+  const std::atomic<bool>* others;  // whether posted jobs of others wait; null for a firing
+  const bool fits;                  // its scratch is within the bound of what may be put aside
   const absl::Time until = MonotonicNow() + kSlice;
 
   bool IsOver() const {
@@ -169,7 +169,7 @@ bool JobRunner::Poll() {
   while (!ready_.empty()) {
     Turn& turn = static_cast<Turn&>(*ready_.Next());
     Armed& armed = turn.armed;
-    if (IsHeldUp(armed.job.id)) {  // it is found again when that is over
+    if (IsHeldUp(armed.job.id)) {  // FindReady finds it again when the other run is over
       ready_.Remove(turn);
       armed.turn.reset();
       continue;

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs jobs, one at a time: those that are posted when it is told to, and between them those that
-// are prepared, when words in shared memory say so. Firing n of a prepared job needs no task and no
-// message: it begins when its client has stored n in the batch's 'defined' word and the batches of
-// transfers that it is joined to allow it (MayBegin), and those it fires itself, each as soon as
-// the plan's last step is over that needs their bytes. Where several may begin sessions share
-// equally, by what their jobs cost. The threads of all jobs are here, one budget: the compute
-// thread is one of them. A run that has lasted for kSlice while those of other sessions wait is put
-// aside between two launches, and goes on when it is its turn again: nothing of its own session is
-// run meanwhile, which may have the same memory.
+// Runs jobs, one at a time. A posted job runs when JobTable calls Run. Between posted jobs
+// JobRunner fires prepared jobs by itself: firing n of a prepared job needs no task and no message.
+// It begins when its client has stored n in the batch's 'defined' word and the batches of transfers
+// that it is joined to allow it (MayBegin). JobRunner fires those batches too, each as soon as the
+// last step of the plan that needs its bytes is over.
 //
-// Home: compute. There it is a poller of the lane; a job that runs is waited for by all else.
+// Where several firings may begin, sessions share equally, by what their jobs cost. All threads
+// that compute jobs are here; the compute thread is one of them. A run that has lasted for kSlice
+// while other sessions wait is put aside between two launches, and goes on when its turn comes
+// again. Until then nothing else of its session runs, because that may use the same memory.
+//
+// Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
+// stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
+// firing 6 of batch 3 is over. After the last step that reads what batch 2 received, its firing 8
+// is asked for; after the last step that writes what batch 3 sends, its firing 7 is.
+//
+// Home: compute. JobRunner is a poller of the lane there; while a job runs, everything else of that
+// thread waits.
 #pragma once
 
 #include <atomic>
@@ -39,31 +46,32 @@ namespace ferry {
 struct Joint {
   PreparedBatch* batch = nullptr;
   bool sends = false;
-  // After which step of the plan its next firing is defined.
+  // The step of the plan after which the batch's next firing is asked for.
   size_t step = kAtEnd;
   static constexpr size_t kAtEnd = SIZE_MAX;
 };
 
-// Whether firing `n` of a job of `batch` may begin, but for its turn. Any thread.
+// Whether firing `n` of the prepared batch of jobs `batch` may begin, not counting whose turn it
+// is. Any thread.
 bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64_t n);
 
-// A place where control hands a job to the compute thread: that begins it, unless control takes it
-// back before. What was taken back is not touched any more. The place is free again when the
-// compute thread is done with the job, or has skipped it.
+// A place in which control hands a job to the compute thread. The compute thread begins the job,
+// unless control takes it back before; what was taken back is not touched any more. The place is
+// free again when the compute thread is done with the job, or has skipped it.
 class Handover {
  public:
   enum class State : uint8_t { kFree, kWaits, kBegun, kTakenBack };
   // Any thread.
   State state() const { return state_.load(std::memory_order_acquire); }
-  // Control.
+  // On control.
   void Hand() { state_.store(State::kWaits, std::memory_order_release); }
   bool TakeBack() { return Claim(State::kTakenBack); }
   void Free() { state_.store(State::kFree, std::memory_order_relaxed); }
-  // The compute thread.
+  // On the compute thread.
   bool Begin() { return Claim(State::kBegun); }
 
  private:
-  // False if the other one came first.
+  // False if the other thread was first.
   bool Claim(State state) {
     State waits = State::kWaits;
     return state_.compare_exchange_strong(waits, state, std::memory_order_acq_rel);
@@ -79,18 +87,19 @@ class JobRunner : public Poller {
     std::shared_ptr<const CompiledProgram> program;
     std::vector<absl::Span<std::byte>> memory;  // by buffer
     std::vector<Joint> joints;
-    const std::atomic<bool>* stop = nullptr;  // if so, a firing that runs ends; there until Disarm
+    // If it is true, a firing that runs ends; outlives Disarm.
+    const std::atomic<bool>* stop = nullptr;
   };
-  // Hears a doorbell from now on, or does not any more.
+  // Has the lane hear a doorbell from now on, or not any more.
   using Listen = std::function<void(const Doorbell&, bool hear)>;
-  // A firing could not be carried out; the job has none any more.
+  // A firing could not be carried out; the job has no further one.
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
   static constexpr absl::Duration kSlice = absl::Milliseconds(10);
 
-  // Bytes that prepared jobs may keep of what they make of constant buffers; who comes later makes
-  // it anew each time. As much as `of_all` may be the scratch of runs that are put aside; what does
-  // not fit runs on.
+  // Bounds, in bytes, of what prepared jobs may keep of what they make of constant buffers: of one
+  // session, and of all. A job that does not fit makes it anew in each firing. `of_all` also bounds
+  // the scratch of runs that are put aside; a run that does not fit is not put aside.
   struct MostKept {
     uint64_t of_session = 0;
     uint64_t of_all = 0;
@@ -102,8 +111,8 @@ class JobRunner : public Poller {
         most_kept_(most_kept),
         workers_(threads) {}
 
-  // A posted job, or a stage of one that waits for transfers between them. That has memory of its
-  // own, until it is over; what has one stage only is lent some.
+  // A job, or one stage of a job that waits for transfers in between. A multi-stage job brings its
+  // scratch; a single-stage one borrows the runner's.
   struct Posted {
     TransferId id;
     const CompiledProgram& program;
@@ -111,48 +120,48 @@ class JobRunner : public Poller {
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;
-    const std::atomic<bool>* stop = nullptr;    // if so, it ends before its next launch
-    const std::atomic<bool>* others = nullptr;  // posted ones of other sessions wait
+    const std::atomic<bool>* stop = nullptr;  // if it is true, the job ends before its next launch
+    const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
     compute::HostProgram::Kept* kept = nullptr;
   };
-  // Runs it now, or goes on with it. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is no memory to
-  // lend; CANCELLED, with how far it has got, if it was stopped. With OK `left` is what it still
-  // costs, if it was put aside; else 0.
+  // Runs the job, or goes on with a job that was put aside. `left`: the work that is left if the
+  // job was put aside (the status is OK then), else 0. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is
+  // no memory to lend. CANCELLED, with how far it got, if it was stopped.
   absl::Status Run(const Posted& job, uint64_t& left);
-  // A job that was put aside does not go on.
+  // A job that was put aside will not go on.
   void Drop(TransferId job);
-  // Of which sessions posted jobs wait for the compute thread, for a firing; 0: none, or no second
-  // one. Any thread.
+  // Tells whose posted jobs wait for the compute thread, so that a firing of another session is put
+  // aside for them: a session, and a second one; 0: none. Any thread.
   void SetPostedWait(uint64_t session, uint64_t second) {
     posted_.store(session, std::memory_order_relaxed);
     posted_too_.store(second, std::memory_order_relaxed);
   }
-  // All jobs of a prepared batch may be fired from now on, until Disarm. The batch, and those that
-  // the jobs are joined to, stay until then.
+  // From now on the jobs of a prepared batch may be fired, until Disarm. The batch, and the batches
+  // that its jobs are joined to, must stay until then.
   void Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs);
-  // None of its jobs runs, or will.
+  // When it returns, no job of the batch runs, nor will.
   void Disarm(PreparedBatch& batch);
 
-  // Begins one firing, if any may begin, and is back when it is over.
+  // Begins one firing, if any may begin, and returns when it is over or put aside.
   bool Poll() override;
   bool Busy() const override { return false; }
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
 
-  // That prepared jobs keep.
+  // Bytes that prepared jobs keep.
   uint64_t kept_bytes() const { return kept_bytes_; }
 
-  // Of all runs, those of firings too. Any thread.
+  // How long all runs, firings too, have taken together. Any thread.
   absl::Duration run_time() const { return absl::Nanoseconds(run_ns_.load()); }
 
  private:
   struct Batch;
   struct Armed;
   struct Slice;
-  // A run that is put aside.
+  // A run that was put aside.
   struct Held {
     compute::HostProgram::Aside aside;
-    Scratch scratch;  // that was lent to it
+    Scratch scratch;  // memory that was lent to it
   };
   struct Turn : FairQueue::Item {
     Turn(const PreparedJob& job, Armed& armed)
@@ -164,11 +173,11 @@ class JobRunner : public Poller {
     Armed(PreparedJob job, Batch& batch) : job(std::move(job)), batch(batch) {}
     PreparedJob job;
     Batch& batch;
-    uint64_t over = 0;  // firings
+    uint64_t over = 0;  // firings that are over
     bool failed = false;
-    std::optional<Turn> turn;  // from when it waits for it until its firing is over
+    std::optional<Turn> turn;  // from when a firing waits for its turn until it is over
     std::unique_ptr<Held> held;
-    Scratch kept_memory;  // from the first firing on
+    Scratch kept_memory;  // for what the job keeps, from the first firing on
     std::optional<compute::HostProgram::Kept> kept;
   };
   struct Batch {
@@ -176,32 +185,35 @@ class JobRunner : public Poller {
     std::vector<std::unique_ptr<Armed>> jobs;
   };
 
-  // A job of the batch whose next firing may begin and does not wait for its turn yet.
+  // A job of the batch whose next firing may begin and does not wait for its turn yet; null if
+  // there is none.
   Armed* FindReady(const Batch& batch) const;
-  // Whether a firing of another session may begin, or waits for its turn.
+  // Whether a firing of a session other than `session` may begin, or waits for its turn.
   bool OthersReady(SessionId session) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
-  // What is left of it, if it was put aside.
+  // Carries out a firing. Returns the work that is left if it was put aside, else 0.
   uint64_t Fire(Armed& armed);
   absl::Status RunSlice(const Posted& job, std::unique_ptr<Held>& held);
-  // It is not put aside any more.
+  // Frees what a run that was put aside holds.
   void LetGo(TransferId job, std::unique_ptr<Held>& held);
-  // Memory for what the job keeps, if there is any for it.
+  // Takes memory for what the job keeps, if the bounds allow it.
   void Keep(Armed& armed);
-  // What it kept counts no more.
+  // Takes what the job keeps out of the counts.
   void Forget(const Armed& armed);
 
   const Listen listen_;
   const Failed failed_;
   const MostKept most_kept_;
-  absl::flat_hash_map<SessionId, uint64_t> kept_;  // bytes; of those that keep any
-  uint64_t kept_bytes_ = 0;                        // of all
+  // Bytes that jobs keep, of sessions where that is not 0.
+  absl::flat_hash_map<SessionId, uint64_t> kept_;
+  uint64_t kept_bytes_ = 0;  // bytes that the jobs of all sessions keep
   compute::Workers workers_;
   Scratch scratch_;
-  absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs
-  uint64_t held_bytes_ = 0;                           // scratch of all that are put aside
-  absl::flat_hash_map<SessionId, TransferId> aside_;  // of each session the run that is put aside
+  absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs that are put aside
+  uint64_t held_bytes_ = 0;  // scratch of all runs that are put aside
+  // The run that is put aside, of each session that has one
+  absl::flat_hash_map<SessionId, TransferId> aside_;
   std::atomic<uint64_t> posted_{0}, posted_too_{0};
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;

@@ -67,7 +67,8 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
       ++(result.status.ok() ? counts_.compiled : counts_.refused_programs);
       if (keep && result.status.ok()) {
         const auto kept = programs_.Add(result.program);
-        // What is run has its steps in another order: its plan is told, not that of this text.
+        // The cached program may have its steps in another order: its plan is told, not that of
+        // this text.
         if (kept->plan != result.program->plan) result.plan = kept->plan;
         result.program = kept;
       }
@@ -216,7 +217,7 @@ void JobTable::Watch(Job& job) {
 
 void JobTable::OnDefined(TransferId id) {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return;  // it ended while this was on its way
+  if (found == jobs_.end()) return;  // the job has ended while this was on its way
   found->second->spec.defined = true;
   ReadyIfSo(*found->second);
   Pump();
@@ -311,7 +312,7 @@ void JobTable::EndSession(SessionId session) {
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
-  const bool runs = job.state == State::kHanded;  // what has not begun was taken back
+  const bool runs = job.state == State::kHanded;  // a job that had not begun was taken back
   const bool begun = runs || job.aside || (job.wire && job.wire->stage > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
@@ -327,8 +328,8 @@ absl::Status JobTable::TooLate(const Job& job) const {
 absl::Time JobTable::OnTime(absl::Time now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
-    // Its transfers, which have the same deadline, say best what was missing; if they go well after
-    // all, GoOn ends it.
+    // The job's transfers, which have the same deadline, say best what was missing. If they go well
+    // after all, GoOn ends the job.
     if (job.state == State::kWaiting && job.wire && job.wire->stage > 0 && job.wire->left > 0) {
       job.wire->late = true;
       deadlines_.erase(deadlines_.begin());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobTable's jobs that send and receive by themselves. Their transfers are posted with them, so
-// that they are matched early and fail together; each begins when the plan comes to it. Where a run
-// has to wait for one it stops, and others have their turn: two daemons that run the same program
-// do not wait for each other's threads.
+// that they are matched early and fail together. Each begins when the plan comes to it. Where a run
+// has to wait for a transfer it stops, and other jobs have their turn. So two daemons that run the
+// same program do not wait for each other's threads.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -62,7 +62,7 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
         {absl::StrCat("runs[", run, "]"),
          Annotate(taken.status(), "memory of what it sends, receives and keeps meanwhile")});
     for (size_t before = 0; before < run; ++before) {
-      // What is being mapped goes when it is.
+      // Memory that is being mapped is given back when it is mapped.
       const ArenaId taken_before = memory[before];
       if (taken_before != ArenaId() && (sessions_.AwaitsMemory(taken_before) ||
                                         sessions_.FindArena(taken_before)->mapping != nullptr)) {
@@ -99,7 +99,8 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
 void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& status) {
   const auto found = jobs_.find(id);
   Job* const job = found == jobs_.end() ? nullptr : found->second.get();
-  if (job == nullptr || !job->wire || job->wire->memory != memory) {  // it was not posted after all
+  // The job was not posted after all.
+  if (job == nullptr || !job->wire || job->wire->memory != memory) {
     return sessions_.ReturnJobMemory(memory);
   }
   job->wire->mapped = true;
@@ -123,7 +124,7 @@ void JobTable::GoOn(Job& job) {
   }
   Wire& wire = *job.wire;
   if (job.state == State::kHanded || wire.left > 0) return;
-  if (!wire.mapped && !sessions_.AwaitsMemory(wire.memory)) return;  // it is being mapped
+  if (!wire.mapped && !sessions_.AwaitsMemory(wire.memory)) return;  // its memory is being mapped
   sessions_.ReturnJobMemory(wire.memory);
   End(job, wire.outcome.value_or(absl::OkStatus()));
 }

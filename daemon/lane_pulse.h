@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a lane goes on, for whoever looks: each look gives it a task, and one that has not run
-// the last one is silent since it was given that. Outlives the lane. Home: control, but for the
-// task.
+// Tells how long a lane has been standing still. Each call of Silent gives the lane a task; a lane
+// that has not run the last task is silent since it was given that task. Outlives the lane. Home:
+// control, except that the task runs on the lane.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,8 @@ namespace ferry {
 
 class LanePulse {
  public:
-  // For how long `lane` has not run what it was given; zero if it has, and then it is given more.
+  // For how long `lane` has not run the task it was given. Zero if it has run the task; then it is
+  // given the next one.
   absl::Duration Silent(Executor& lane, absl::Time now) {
     if (!ran_.exchange(false, std::memory_order_acq_rel)) return now - given_;
     given_ = now;

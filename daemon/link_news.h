@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the log says of one link: that it is up or lost once, and while it stays lost a line a
-// minute with how often it was tried. A value. Home: control.
+// Thins out the log of one link: one line when the link is up, one when it is lost, and while it
+// stays lost one line in kPeriod with the number of attempts that failed. A value. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,23 @@ class LinkNews {
   static constexpr absl::Duration kPeriod = absl::Minutes(1);
 
   struct Line {
-    bool warn = false;  // else it is as somebody wanted it
+    bool warn = false;  // true: a warning; false: nothing is wrong, a daemon was stopped on purpose
     std::string text;
   };
-  // The link is lost, or could not be opened, once more. `goodbye`: one of its daemons stops.
-  // Nothing: it is counted and said later.
+  // The line to log when the link is lost, or once more could not be opened. Nothing if it is too
+  // early for a further line: then the attempt is counted and a later line tells of it. `goodbye`:
+  // one of the two daemons stops.
   std::optional<Line> OnLost(absl::Time now, const absl::Status& why, bool goodbye);
-  // "after 5m3s and 80 attempts, ", or "" if it was not said to be lost.
+  // What to put before the news that the link is up: "after 5m3s and 80 attempts, ", or "" if no
+  // line said that it was lost.
   std::string OnUp(absl::Time now);
 
  private:
   bool lost_ = false;
-  bool goodbye_ = false;  // it was when it was lost
+  bool goodbye_ = false;  // OnLost's `goodbye` when the link was lost
   absl::Time since_;
   absl::Time next_;
-  uint64_t attempts_ = 0;  // since it was lost, that failed
+  uint64_t attempts_ = 0;  // attempts that failed since the link was lost
 };
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's own devices with their threads and routes. Built and owned by Daemon; constant after
-// construction but for the counts, whose home is control.
+// The daemon's own devices, each with its threads and transports. Daemon builds and owns them.
+// Constant after construction, except the counts, whose home is control.
 #pragma once
 
 #include <memory>
@@ -27,35 +27,37 @@ namespace ferry {
 struct LocalDevice {
   GlobalDeviceId id;
   std::string name;
-  CudaDevice* gpu = nullptr;  // null: a host device
-  // In this order: transports die before their lane.
-  std::unique_ptr<SerialExecutor> memory;  // for what blocks: map, unmap
-  LanePulse pulse;                         // of the lane
+  CudaDevice* gpu = nullptr;  // null for a host device
+  // The order matters: transports are destroyed before their lane.
+  std::unique_ptr<SerialExecutor> memory;  // maps and unmaps: what may block
+  LanePulse pulse;                         // tells whether the lane stands still
   std::unique_ptr<Lane> lane;
-  std::unique_ptr<CopyTransport> copy;       // `local` and `mapped`
-  std::unique_ptr<PreparedRunner> prepared;  // of the same, what is fired again and again
-  std::unique_ptr<GpuStaging> staging;       // of a GPU, for the next two
-  std::unique_ptr<TcpTransport> tcp;    // null if there are no peers, or it is not in the order
-  std::unique_ptr<UcxTransport> ucx;    // null if there is none; see Daemon::ucx_state
-  std::unique_ptr<NcclTransport> nccl;  // null if there is none, or for a host device
-  int max_ctas = 0;                     // of its communicators; 0: NCCL's own choice
-  // Control's counts.
+  std::unique_ptr<CopyTransport> copy;  // routes `local` and `mapped`
+  // The same routes, for transfers that are fired again and again
+  std::unique_ptr<PreparedRunner> prepared;
+  std::unique_ptr<GpuStaging> staging;  // host memory for `tcp` and `ucx`; null for a host device
+  // Null if there are no peers, or the route is not in transfer.order
+  std::unique_ptr<TcpTransport> tcp;
+  std::unique_ptr<UcxTransport> ucx;    // null if there is no UCX; see Daemon::Impl::ucx_missing
+  std::unique_ptr<NcclTransport> nccl;  // null if there is no NCCL, and for a host device
+  int max_ctas = 0;  // the most CTAs of the GPU's communicators; 0: NCCL's own choice
+  // Counts of control: arenas of clients and jobs that are mapped here, and their bytes.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;
-  uint64_t coming_bytes = 0;  // of arenas that are being mapped
+  uint64_t coming_bytes = 0;  // bytes of arenas that are being mapped
 
-  // As clients and operators see it.
+  // The device as clients and operators see it.
   DeviceInfo info() const;
 
-  // Maps memory of this kind of device that somebody shared. On a memory thread. `ours`: for an
-  // arena of this device; else a peer's, to read.
+  // Maps memory on this device that another process has shared. On a memory thread. `ours`: it
+  // becomes an arena of this device; else it is a peer's arena, which is only read.
   absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
                                                     std::vector<UniqueFd> fds, bool ours) const;
 };
 
 class LocalDevices {
  public:
-  // Outlive what is mapped on them, which sessions and peers' tables hold.
+  // Declared first, so that they outlive the memory that is mapped on them.
   std::vector<std::unique_ptr<CudaDevice>> gpus;
   std::vector<UniqueFd> gpu_locks;
   std::vector<std::unique_ptr<LocalDevice>> list;

@@ -34,7 +34,7 @@ constexpr Reason kReasons[] = {
 constexpr const char* kDirections[] = {"send", "recv"};
 constexpr const char* kResults[] = {"ok", "error", "timeout", "aborted", "cancelled"};
 
-// Its place in kResults.
+// The result's index in kResults.
 size_t ResultOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -62,11 +62,12 @@ MetricFamily Family(std::string name, std::string help, MetricType type) {
   return family;
 }
 
-// Since the epoch, in seconds. Asked once: by a clock that is set later it would be another time,
-// as if the process had begun anew.
+// Start of the process, in seconds since the epoch. Asked only once: after a change of the clock it
+// would be another time, as if the process had been restarted.
 double StartTime() {
   static const double start = [] {
-    // Behind the name, which may have spaces and parentheses in it, the twentieth is ours.
+    // After the name, which may have spaces and parentheses in it, the twentieth field is the start
+    // time.
     std::string stat;
     std::getline(std::ifstream("/proc/self/stat"), stat);
     const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');

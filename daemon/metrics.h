@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon counts about transfers. Home: control; the text is made there on request, so
-// counting is plain arithmetic. Names: docs/metrics.md.
+// Counts what becomes of transfers, for the metrics page. Home: control. The page's text is made
+// there on request, so counting is plain arithmetic. Names: docs/metrics.md.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace ferry {
 
-// Prometheus's histogram: counts per upper bound, and the sum.
+// A Prometheus histogram: a count for each upper bound, and the sum of all values.
 class HistogramCounts {
  public:
   explicit HistogramCounts(std::vector<double> bounds)
@@ -35,13 +35,13 @@ class HistogramCounts {
 
 class TransferMetrics {
  public:
-  // Everything that is counted is there from the start, at 0: what first appears with its first
-  // event has no rate that would show it.
+  // Makes every counter at 0 from the start. A series that first appears with its first event has
+  // no rate that would show that event.
   TransferMetrics();
   void OnEnded(const Ended& ended, absl::Time now);
   void OnFallback(const Fallback& fallback);
   void OnRejected(const absl::Status& status);
-  // A link to this node that was up.
+  // Counts a link to `node` that was up and is lost.
   void OnLinkLost(const std::string& node) { ++links_lost_[node]; }
   uint64_t ok() const { return ok_; }
   uint64_t failed() const { return failed_; }
@@ -69,7 +69,8 @@ class TransferMetrics {
   uint64_t bytes_received_ = 0;
 };
 
-// Makers of families, for what is counted elsewhere: to be given samples, or of one.
+// Make families for what other parts count. Gauges and Counters are empty (AddSample fills them);
+// GaugeFamily and CounterFamily have one value.
 prometheus::MetricFamily Gauges(std::string name, std::string help);
 prometheus::MetricFamily Counters(std::string name, std::string help);
 prometheus::MetricFamily GaugeFamily(std::string name, std::string help, double value);
@@ -78,7 +79,7 @@ void AddSample(prometheus::MetricFamily& family,
                std::vector<prometheus::ClientMetric::Label> labels, double value);
 // ferry_build_info, process_* and log counts: the same for every daemon.
 void ExportProcess(std::vector<prometheus::MetricFamily>& families);
-// The text format of a scrape.
+// The page in Prometheus's text format.
 std::string MetricsText(const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace ferry

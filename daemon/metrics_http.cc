@@ -26,7 +26,8 @@ std::string Response(const char* status, const std::string& body) {
       "\r\nConnection: close\r\n\r\n", body);
 }
 
-// A scrape fits a socket's buffer; a reader that is so slow that it does not gets a short answer.
+// The answer to a scrape fits a socket's buffer. A reader so slow that it does not gets a cut
+// answer.
 void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& response) {
   size_t sent = 0;
   while (sent < response.size()) {
@@ -43,7 +44,8 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
 
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
   auto recent =
-      std::make_shared<std::deque<Door::ConnectionId>>();  // the last ones; some may be closed
+      // The connections that came last; some may be closed.
+      std::make_shared<std::deque<Door::ConnectionId>>();
   return [&door, &control, recent, text = std::move(text)](UniqueFd socket, Admission::Pass pass) {
     if (recent->size() == kScrapes) {
       door.Close(recent->front());
@@ -71,7 +73,7 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
           if (line[0] != "GET") {
             return Answer(door, id, fd, Response("405 Method Not Allowed\r\nAllow: GET", ""));
           }
-          // The door may drop the connection while control works; this descriptor is our own, and
+          // The door may drop the connection while control works. This descriptor is a copy, and
           // control, which must not wait, may be the last to close it.
           auto own = std::make_shared<ReceivedFds>();
           own->Add(UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)));

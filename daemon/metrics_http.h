@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// /metrics over HTTP/1.1, nothing else: one request a connection, answered with what `text` makes
-// on control. A connection lasts kScrapePatience, and of more than kScrapes at once the oldest
-// goes: who never ends a request holds nothing.
+// Serves /metrics over HTTP/1.1 and nothing else: one request a connection, answered with what
+// `text` returns on control. A connection lasts at most kScrapePatience. When there are more than
+// kScrapes, the oldest is closed, so that a client who never ends a request holds nothing up.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@ namespace ferry {
 inline constexpr absl::Duration kScrapePatience = absl::Seconds(10);
 inline constexpr size_t kScrapes = 32;
 
-// For Door::Listen. `door`, `control` and what `text` uses must outlive the door's thread.
+// Makes the handler for Door::Listen. `door`, `control` and what `text` uses must outlive the
+// door's thread.
 Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text);
 
 }  // namespace ferry

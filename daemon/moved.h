@@ -10,10 +10,10 @@ namespace ferry {
 
 struct Moved {
   uint64_t sent_bytes = 0, received_bytes = 0;
-  uint64_t sent = 0, received = 0;  // transfers that went well, and firings of prepared ones
+  uint64_t sent = 0, received = 0;  // transfers that went well, and firings of prepared transfers
   uint64_t failed = 0;              // transfers that did not go well
 
-  // `count` transfers of so many bytes each.
+  // Adds `count` transfers of `bytes` bytes each.
   void Count(Side side, uint64_t bytes, uint64_t count = 1) {
     (side == Side::kSend ? sent : received) += count;
     (side == Side::kSend ? sent_bytes : received_bytes) += bytes * count;

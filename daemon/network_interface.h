@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which network interface of this host has an address: what libraries with sockets of their own are
-// given, so that their bytes go where the links go.
+// Finds the network interface of this host that has an address. Libraries with sockets of their own
+// (NCCL, UCX) are given its name, so that their bytes go where the links go.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace ferry {
 
-// Of `host`, a name or a numeric IPv4 or IPv6 address: the interface that has the first of its
-// addresses that this host has; "" if it has none of them. A name may be asked for at a DNS server.
+// The interface that has the first of `host`'s addresses that this host has; "" if this host has
+// none of them. `host` is a name or a numeric IPv4 or IPv6 address. A name may be looked up at a
+// DNS server, which may block.
 std::string InterfaceOf(absl::string_view host);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's frames: what is said and heard on a link once hellos are exchanged, by its two roads.
+// PeerTable's frames: what is said and heard on a link once hellos are exchanged, by both roads.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) 
   if (Find(peer) == nullptr) return;
   Link& link = *Find(peer);
   if (link.state != State::kUp)
-    return;  // the engine hears of the loss and ends what this was about
+    return;  // the engine hears of the lost link, and ends what the messages are about
   for (const PeerMessage& message : messages) {
     const Offer* offer = std::get_if<Offer>(&message);
     if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
@@ -29,8 +29,8 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) 
 void PeerTable::Tell(Link& link, PeerFrame frame) {
   frame.first_event = link.next_event;
   link.next_event += frame.events();
-  // What waits for the stream is not overtaken: a peer that does not read should not have to hold
-  // what follows as well.
+  // A frame does not overtake frames that wait for the stream: a peer that does not read should not
+  // have to keep those that follow.
   if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
       frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
     PeerSocketRequest request{link.next_sequence++, std::move(frame)};
@@ -63,8 +63,9 @@ void PeerTable::Deliver(Link& link) {
   }
 }
 
-// The stream or our connection has ended. What they said before is in their connection, perhaps
-// that transfers went well: it counts, as it would at the end of one stream.
+// The stream, or our connection to their peer.sock, has ended. What they said before, perhaps that
+// transfers went well, is still in their connection to ours. It counts, as it would at the end of a
+// single stream.
 void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
   const auto theirs = std::find_if(socket_peers_.begin(), socket_peers_.end(),
                                    [&](const auto& entry) { return entry.second == link.id; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's beginnings: how links are dialled and accepted, and how both ends prove who they are.
+// How PeerTable's links begin: how they are dialled and accepted, and how both ends prove who they
+// are.
 //
 //   dialler    introduction ->
 //                           <- introduction, with a secret also proof   acceptor
@@ -8,8 +9,8 @@
 //   for the key; then hello ->
 //                           <- hello
 //
-// Until then the acceptor has a Caller, not a Link: whoever fails costs itself its stream and
-// nobody else anything.
+// Until then the acceptor has a Caller, not a Link. A caller that fails loses its own stream and
+// disturbs nobody else.
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ absl::Status NotProven(const std::string& what) {
   return Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed, what);
 }
 
-// "0, 1, 2"; of many the first ones.
+// "0, 1, 2"; of many ids only the first.
 std::string ShownIds(const std::vector<uint64_t>& sorted) {
   constexpr size_t kShown = 16;
   if (sorted.empty()) return "none";
@@ -174,8 +175,8 @@ absl::Status PeerTable::CheckIntroduction(const Link& link,
   return absl::OkStatus();
 }
 
-// Whether we have a link to the caller `node`, and it is us who dial it, or not us. Not if the two
-// daemons do not call each other by the same names.
+// Checks that there is a link to the caller `node` and that it is this daemon that dials it
+// (`dials`), or that it is not. Fails if the two daemons do not call each other by the same names.
 absl::Status PeerTable::CheckRole(const Link* link, const std::string& node, bool dials) {
   if (link != nullptr && Dials(*link) == dials) return absl::OkStatus();
   const std::string between =
@@ -192,8 +193,8 @@ absl::Status PeerTable::CheckRole(const Link* link, const std::string& node, boo
                             " for another node; check membership.nodes on both"));
 }
 
-// Whether somebody here waits for a caller that has no use for the link itself. Who comes in vain
-// is not logged, nor listed as a stranger: each peer comes every few seconds.
+// Checks that somebody here waits for a caller that does not need the link itself. A visit in vain
+// is not logged, and the visitor is not listed as a stranger: each peer comes every few seconds.
 absl::Status PeerTable::CheckVisit(const Link* link, const std::string& node) const {
   if (link != nullptr && link->wanted && !link->proven) return absl::OkStatus();
   return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
@@ -215,7 +216,7 @@ absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) c
                             ShownIds(expected), "; membership.nodes must be the same on both"));
 }
 
-// --- The side that is dialled.
+// --- The daemon that is dialled.
 
 void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                            std::function<void(absl::Status)> refuse,
@@ -295,8 +296,8 @@ PeerTable::Callers::iterator PeerTable::FindCaller(const PeerSocketHello& hello)
   });
 }
 
-// The caller has proven who it is: its stream is the link's from here on, unless another daemon of
-// its name lives. If OK `it` is gone.
+// The caller has proven who it is. Its stream becomes the link's, unless another daemon of its name
+// is alive. If the result is OK, `it` is erased.
 absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view material) {
   Caller& caller = it->second;
   Link& link = *Find(caller.peer);
@@ -306,8 +307,8 @@ absl::Status PeerTable::TakeOver(Callers::iterator it, absl::string_view materia
                      absl::StrCat(link.config.node, " came while it was dialled")));
   }
   if (link.stream != nullptr) {
-    // The dialler of a link knows best: a second one from it means that the first is dead. But a
-    // daemon that was started in its name by mistake does not know that.
+    // The dialler of a link knows best: a second stream from it means that the first one is dead.
+    // But a daemon that was started in its name by mistake does not know that.
     if (caller.theirs.incarnation != link.theirs.incarnation && !link.ending.has_value() &&
         control_.Now() < link.last_heard + kLives) {
       const absl::Status second =
@@ -357,22 +358,22 @@ absl::Status PeerTable::OnKnock(const std::string& node) {
   if (link->visiting) {
     EndVisit(*link, absl::CancelledError("the other daemon wants the link after all"));
   }
-  // Once; who knocks does so again.
+  // Dials once; a daemon that gets no link knocks again.
   if (link->stream == nullptr && control_.Now() >= link->knocked + kKnockPause) {
     link->retry_at = link->knocked = control_.Now();
   }
   return absl::OkStatus();
 }
 
-// --- Both.
+// --- Both daemons.
 
 void PeerTable::Proven(Link& link, absl::string_view material) {
   link.proven = true;
-  link.wanted = true;  // also if the other one knocked: it will want it again
+  link.wanted = true;  // also if the other daemon has knocked: it will want the link again
   link.knocked = absl::InfinitePast();
   link.key = PeerLinkKey(material, link.dialled ? PeerParties{link.ours, link.theirs}
                                                 : PeerParties{link.theirs, link.ours});
-  // Before the other one may come to our peer.sock for it.
+  // Made before the other daemon can ask for it on our peer.sock.
   absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
   if (page.ok()) link.our_page = *std::move(page);
 }
@@ -389,8 +390,8 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
                             Printable(frame.refusal->message())));
   }
   if (link.state == State::kConnecting) {
-    if (frame.empty()) return;  // who has proven nothing does not live by that
-    link.visiting = false;      // it is let in: a link as any other
+    if (frame.empty()) return;  // a daemon that has proven nothing is not kept alive by this
+    link.visiting = false;      // the visit was accepted: a link like any other
     if (absl::Status good = OnGreeting(link, frame); !good.ok()) return Reject(link, good);
     if (link.number != number) return;
   } else if (frame.introduction.has_value() || frame.hello.has_value()) {
@@ -407,7 +408,7 @@ void PeerTable::OnFrame(PeerId peer, uint64_t number, PeerFrame frame) {
                            absl::StrCat(link.config.node, " stops")));
 }
 
-// What may be said before a link is up: the acceptor's introduction, then the hello.
+// What may be said before a link is up: first the acceptor's introduction, then the hello.
 absl::Status PeerTable::OnGreeting(Link& link, PeerFrame& frame) {
   if (!link.proven && link.theirs.nonce.empty()) {
     if (frame.hello.has_value() || frame.events() > 0 || !frame.introduction.has_value()) {
@@ -426,11 +427,11 @@ absl::Status PeerTable::OnGreeting(Link& link, PeerFrame& frame) {
   return absl::OkStatus();
 }
 
-// The dialled daemon's.
+// The introduction of the dialled daemon.
 absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
   RETURN_IF_ERROR(CheckIntroduction(link, *frame.introduction));
   link.theirs = *frame.introduction;
-  if (options_.secret.empty()) {  // then on peer.sock, see OnWelcome
+  if (options_.secret.empty()) {  // then the proof is on peer.sock, see OnWelcome
     link.random = RandomBytes(kPeerKeyBytes);
     const absl::Status connected = ConnectSocket(link);
     if (connected.ok()) return connected;

@@ -15,8 +15,8 @@
 
 namespace ferry {
 
-// A stream that somebody opened who says that it is `peer`. It is nobody's link until that is
-// proven, and the link that `peer` has does not know of it.
+// A stream that another daemon has opened and whose introduction says that it is `peer`. It belongs
+// to no link until that is proven, and the Link of `peer` does not know of it.
 struct PeerTable::Caller {
   PeerId peer;
   std::unique_ptr<PeerStream> stream;
@@ -24,70 +24,81 @@ struct PeerTable::Caller {
   absl::Time since;
 };
 
+// The link to one peer, from the daemon's start (or Add) to its end (or Remove), whether a stream
+// is open or not. "We" is this daemon, "they" the peer.
 struct PeerTable::Link {
   PeerId id;
   PeerConfig config;
   State state = State::kIdle;
-  bool wanted = false;
-  uint64_t number = 0;  // of its stream among all; callbacks of older ones are ignored
+  bool wanted = false;  // the link is opened again whenever it is lost
+  // Number of the stream among all streams; callbacks of older streams are ignored
+  uint64_t number = 0;
   std::unique_ptr<PeerStream> stream;
-  bool dialled = false;           // we have opened `stream`, or, while there is none, the last one
-  PeerIntroduction ours, theirs;  // of this stream
-  // `stream` is opened for the other end's sake only, which has not answered yet.
+  // We have opened `stream`; while there is no stream: we have opened the last one.
+  bool dialled = false;
+  PeerIntroduction ours, theirs;  // what both ends have said of themselves on this stream
+  // `stream` is a visit: we have opened it for the other daemon's sake only, and it has not
+  // answered yet.
   bool visiting = false;
-  absl::Time visit_at;  // the next time, as long as nobody here wants the link
-  bool proven = false;  // each end knows that the other one is who it says
-  // Once proven: 32 bytes that both ends share and nobody else knows.
+  absl::Time visit_at;  // when the next visit is due, as long as nobody here wants the link
+  bool proven = false;  // both ends have proven who they are
+  // The link's secret, once `proven`: 32 bytes that both daemons have and nobody else.
   std::string key;
-  std::string random;   // without a shared secret, before that: our share of the key
-  PeerHello hello;      // theirs
-  Incarnation refused;  // the last one that was, because another daemon of the name lives
-  absl::Time knocked = absl::InfinitePast();  // when a knock last had it dialled
-  absl::Time since;                           // of the state
+  std::string random;   // before `proven`, without a shared secret: our share of `key`
+  PeerHello hello;      // what the peer said of itself when the link last came up
+  Incarnation refused;  // the last incarnation we refused because another daemon of this name lives
+  absl::Time knocked = absl::InfinitePast();  // when a knock last made us dial
+  absl::Time since;                           // when `state` was entered
   absl::Time last_heard;
   absl::Time last_sent;
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Duration backoff = kBackoffMin;
-  uint64_t knock = 0;  // the number of the knock that was not answered yet; 0: there is none
-  // Of a link that the other daemon should dial: how many knocks it has taken and not followed.
+  uint64_t knock = 0;  // number of our knock that is not answered yet; 0: none is under way
+  // How many of our knocks the peer has answered with OK without dialling. Used where the peer
+  // should dial.
   int vain_knocks = 0;
+  // Why the link was lost or refused; OK before the first time and while it is up.
   absl::Status error;
   LinkNews news;
-  bool goodbye = false;  // they have said that they stop
-  // WhenTried's, and when they are told whatever came of it.
+  bool goodbye = false;  // the peer has said that it stops
+  // WhenTried's callbacks, and when they are called whatever has become of the link.
   std::vector<std::function<void()>> awaiting;
   absl::Time awaiting_until;
-  FrameOrder order;         // what they said; nothing is taken of it before we are up
-  uint64_t next_event = 1;  // of what we say
-  // While connecting: our connection to their peer.sock has ended. Why it is lost, unless they say
-  // on the stream by then.
+  FrameOrder order;         // what the peer said; nothing is taken out of it before the link is up
+  uint64_t next_event = 1;  // number of the next event that we say
+  // While connecting: our connection to their peer.sock has ended. The link is lost for this reason
+  // at `unsaid_until`, unless the peer says a better one on the stream before.
   std::optional<absl::Status> unsaid;
   absl::Time unsaid_until;
-  std::optional<absl::Status> ending;  // it is lost once the door has read what came before its end
+  // Why the link is lost, once the door has read what arrived before the connection's end.
+  std::optional<absl::Status> ending;
 
-  // Our connection to their peer.sock, as long as the link is mapped: we ask for their arenas
-  // there, and say there what fits.
+  // Our connection to their peer.sock, as long as their arenas can be mapped. We ask for their
+  // arenas there, and say frames there that fit a packet.
   std::optional<Door::ConnectionId> socket;
   uint64_t next_sequence = 1;
+  // A request for one of their arenas; `asked` has it by the sequence number of the request.
   struct Asked {
     ArenaId arena;
-    LocalDevice* device = nullptr;  // that maps it
+    LocalDevice* device = nullptr;  // the device of ours that maps the arena
   };
   absl::flat_hash_map<uint64_t, Asked> asked;
-  std::deque<Asked> unasked;  // the connection took no more
+  std::deque<Asked> unasked;  // requests that the connection did not take yet
   bool mapped = false;
   std::string mapped_error;
-  bool mapped_unsettled = false;  // while settling: it is not known yet
-  // Route `tcp`: lanes know of the peer, by what its data connections are known, why it cannot be
-  // taken, and as above.
+  // True while settling until it is known whether arenas can be mapped.
+  bool mapped_unsettled = false;
+  // Route `tcp`: whether lanes know of the peer; the id by which its data connections are known;
+  // why the route cannot be taken; whether that is not known yet.
   bool tcp = false;
   std::string tcp_id;
   std::string tcp_error;
   bool tcp_unsettled = false;
-  // Route `ucx`: lanes know of the peer; why it cannot be taken.
+  // Route `ucx`: whether lanes know of the peer; why the route cannot be taken.
   bool ucx = false;
   std::string ucx_error;
-  // Their reading of ours: the page that tells them we lost the link, and what they may ask for.
+  // What the peer may map of ours: the page that tells it that we lost the link; the arenas that
+  // our offers have named, which it may ask for; the last of them that was added.
   std::shared_ptr<LinkPage> our_page;
   absl::flat_hash_set<ArenaId> granted;
   ArenaId last_granted;

@@ -20,7 +20,7 @@
 namespace ferry {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the system itself follows
+constexpr int kMostLinks = 40;  // as many as the kernel follows
 constexpr int kLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
 absl::Status Refused(const std::string& path, absl::string_view why) {
@@ -28,7 +28,7 @@ absl::Status Refused(const std::string& path, absl::string_view why) {
                absl::StrCat("connect to ", Printable(path), ": ", why));
 }
 
-// Names that are still to be entered, the next one last.
+// Names that are still to be entered; the next one is the last.
 void Push(absl::string_view path, std::vector<std::string>& names) {
   const std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
   names.insert(names.end(), parts.rbegin(), parts.rend());
@@ -44,7 +44,7 @@ absl::Status CheckPeerPath(const std::string& path, absl::FunctionRef<bool(uid_t
   Push(path, names);
   if (names.empty()) return Refused(path, "it is no socket");
   UniqueFd at(open("/", kLook | O_DIRECTORY));
-  uint64_t mount = 0;  // that `at` is of
+  uint64_t mount = 0;  // the mount that `at` is on
   for (int links = 0; !names.empty();) {
     const std::string name = std::move(names.back());
     names.pop_back();
@@ -56,7 +56,7 @@ absl::Status CheckPeerPath(const std::string& path, absl::FunctionRef<bool(uid_t
                         absl::StrCat("connect to ", Printable(path)), errno);
     }
     if (names.empty() && S_ISSOCK(info.stx_mode)) {
-      // In a directory of all users (/tmp) a stranger's file system may be mounted on a file, too.
+      // In a directory of all users (/tmp) another user's file system may be mounted on a file too.
       if (mount == 0 || info.stx_mnt_id == mount) return absl::OkStatus();
       return Refused(path, "something is mounted there");
     }

@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-// HTTP/2's begins with "PRI * HTTP/2.0".
+// The first byte of HTTP/2, which begins with "PRI * HTTP/2.0".
 constexpr char kFirstOfLink = 'P';
 static_assert(kTcpMagic.front() != kFirstOfLink);
 
@@ -35,7 +35,7 @@ Door::OnAccept ServePeerPort(Door& door, PeerPortHooks hooks) {
         return hooks.link(std::move(link), std::move(admitted));
       }
       if (first && bytes[0] != kTcpMagic.front()) return door.Close(id);
-      if (first) recv(fd, bytes, 1, 0);  // was only looked at
+      if (first) recv(fd, bytes, 1, 0);  // the byte was only peeked at
       preamble.append(bytes, static_cast<size_t>(size));
       if (preamble.size() < kTcpPreambleBytes) return;
       auto [data, admitted] = door.Take(id);

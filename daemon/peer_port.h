@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What arrives at the daemon's one port for peers: links, which are gRPC's, and the data
-// connections of route `tcp` (transfer/tcp/tcp_wire.h). The first byte tells them apart. Home: the
-// door's thread.
+// The daemon's one TCP port for peers takes two kinds of connections: links, which are gRPC's, and
+// data connections of route `tcp` (transfer/tcp/tcp_wire.h). This header tells them apart by their
+// first byte. Home: the door's thread.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,18 @@
 
 namespace ferry {
 
-// Who says less than that within this time is closed.
+// A connection that has not sent its first byte, or its whole preamble, within this time is closed.
 inline constexpr absl::Duration kPeerPortPatience = absl::Seconds(5);
 
+// Each hook takes over a connection that has arrived.
 struct PeerPortHooks {
   std::function<void(UniqueFd, Admission::Pass)> link;
-  // A data connection, and its kTcpPreambleBytes bytes; nothing of them is proven yet.
+  // A data connection and its preamble of kTcpPreambleBytes bytes. Nothing that the preamble says
+  // is proven yet.
   std::function<void(std::string preamble, UniqueFd, Admission::Pass)> data;
 };
 
-// For Door::Listen. `door` must outlive its thread.
+// Makes the handler for Door::Listen. `door` must outlive its own thread.
 Door::OnAccept ServePeerPort(Door& door, PeerPortHooks hooks);
 
 }  // namespace ferry

@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// Each part with its length, so that no two introductions have the same text.
+// Each part is preceded by its length, so that no two introductions have the same text.
 void AppendPart(absl::string_view part, std::string& text) {
   absl::StrAppend(&text, part.size(), ":", part);
 }

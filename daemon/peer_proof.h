@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the two daemons of a link prove to each other who they are, and the key that both have of it
-// afterwards. Pure but for random bytes. Any thread.
+// How the two daemons of a link prove to each other who they are, and make the key of the link.
+// Pure but for random bytes. Any thread.
 //
-// With a shared secret (peer.secret_file) each side sends a keyed hash of both introductions, and
-// so of both nonces: it cannot be said again on another link, nor by the other side. Without one
-// the proof is peer.sock, where the kernel tells both sides each other's uid; see
-// daemon/peer_hello.cc.
+// With a shared secret (peer.secret_file) each side sends a hash of both introductions, keyed with
+// the secret. Both nonces are in the introductions. So a proof cannot be said again on another
+// link, nor by the other side. Without a shared secret the proof is peer.sock: there the kernel
+// tells each side the other's uid; see daemon/peer_hello.cc.
 #pragma once
 
 #include <string>
@@ -19,20 +19,20 @@ namespace ferry {
 inline constexpr size_t kPeerNonceBytes = 32;
 inline constexpr size_t kPeerKeyBytes = kHmacBytes;
 
-// From the kernel.
+// Random bytes from the kernel.
 std::string RandomBytes(size_t count);
 
-// What both ends said of themselves on one link.
+// What both ends have said of themselves on one link.
 struct PeerParties {
   const PeerIntroduction& dialler;
   const PeerIntroduction& acceptor;
 };
 enum class PeerSide { kDialler, kAcceptor };
 
-// Shows that `side` has the secret.
+// The proof that `side` has the secret.
 std::string PeerProof(absl::string_view secret, PeerSide side, const PeerParties& parties);
-// The link's key, kPeerKeyBytes: nobody has it who has not `material`, the cluster's secret or what
-// both gave each other over peer.sock.
+// The link's key of kPeerKeyBytes bytes. Only who has `material` can make it: the cluster's secret,
+// or the shares that both gave each other over peer.sock.
 std::string PeerLinkKey(absl::string_view material, const PeerParties& parties);
 
 }  // namespace ferry

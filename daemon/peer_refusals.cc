@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable: why a link cannot be, told to both of its ends in the same words. Who accepts ends the
-// stream with them. Who dials says them in a frame and leaves the end of the stream to the other
-// one, for a stream that is cancelled may lose what was said on it.
+// PeerTable's refusals: both ends of a link are told in the same words why it cannot be. The daemon
+// that accepts ends the stream with them. The daemon that dials says them in a frame and lets the
+// other end the stream, because a stream that is cancelled may lose what was said on it.
 #include <algorithm>
 #include <utility>
 
@@ -62,7 +62,7 @@ void PeerTable::OnRefused(Link& link, const absl::Status& why) {
     driver_->OnPeerLost(link.id, why, false);
     return Tried(link);
   }
-  // The link that there is stays as it is: somebody else may have said this in the peer's name.
+  // The existing link stays as it is: somebody else may have said this in the peer's name.
   FERRY_LOG_LIMITED(warn, "peer.refused", LogFields("peer", link.config.node), "{}",
                     std::string(why.message()));
 }

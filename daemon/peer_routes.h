@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which routes can be had between two daemons, from what both have said in their hellos.
-// `within_host`: what only one kernel can pass has gone from one to the other. Pure.
+// Decides which routes two daemons have between them, from what both said in their hellos.
+// `within_host`: each has received something from the other that only processes of one kernel can
+// pass on, so both are on one host. Pure.
 #pragma once
 
 #include <string>
@@ -10,11 +11,12 @@
 
 namespace ferry {
 
-// `ours` is our own hello; `missing` says why there is no NCCL here, if there is none.
+// Route `nccl`. `ours` is this daemon's own hello. `missing`: why there is no NCCL here; "" if
+// there is.
 RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs,
                        bool within_host);
-// Of `tcp` or `ucx`, by which the bytes of GPUs go through host memory: available if `missing` is
-// empty.
+// Route `tcp` or `ucx`, where the bytes of GPUs go through host memory. The route is available if
+// `missing` is empty; else `missing` says why not.
 RouteState StagedBetween(const std::string& missing, bool within_host);
 RouteState UcxBetween(const PeerHello& ours, const std::string& missing, const PeerHello& theirs,
                       bool within_host);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// peer.sock as plain data; meaning is in proto/ferry/peer/v1/peer_socket.proto, which
-// daemon/rpc/attach_codec codes these to and from.
+// The messages of peer.sock as plain data. What each means is in
+// proto/ferry/peer/v1/peer_socket.proto; daemon/rpc/attach_codec turns packets into these structs
+// and back.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,10 @@ namespace ferry {
 
 struct PeerSocketHello {
   std::string node;
-  std::string asked_nonce;  // of the asked daemon's introduction on the link
+  std::string asked_nonce;  // the nonce in the introduction of the daemon that is asked
   bool prepared = false;
-  // Without a shared secret, from the dialler: its share of the link's key, and PeerProof by that.
+  // Without a shared secret, from the daemon that dialled: its share of the link's key, and a
+  // PeerProof made with that share.
   std::string random = {};
   std::string proof = {};
 };
@@ -27,11 +29,11 @@ struct GetArena {
 };
 struct PeerSocketRequest {
   uint64_t sequence = 0;
-  // A frame has events and no hello, and is not answered.
+  // A PeerFrame here has events and no hello, and is not answered.
   std::variant<PeerSocketHello, GetArena, PeerFrame> body;
 };
 struct PeerSocketWelcome {
-  std::string random = {};  // the answerer's share
+  std::string random = {};  // the share of the daemon that answers
 };
 struct ArenaGranted {
   ArenaId arena;
@@ -39,7 +41,7 @@ struct ArenaGranted {
 };
 struct PeerSocketResponse {
   uint64_t sequence = 0;
-  absl::Status error;  // not OK: the body means nothing
+  absl::Status error;  // if not OK, the body means nothing
   std::variant<PeerSocketWelcome, ArenaGranted> body;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer link's stream as the daemon's core sees it: frames of plain data in order. Implemented
-// over gRPC by daemon/rpc/peer_rpc. Home: control, where the callbacks arrive too.
+// The stream of a peer link as the daemon's core sees it: frames of plain data, in order.
+// daemon/rpc/peer_rpc implements it over gRPC. Home: control; callbacks arrive there too.
 #pragma once
 
 #include <functional>
@@ -16,38 +16,40 @@
 
 namespace ferry {
 
+// What a daemon says of one of its devices.
 struct PeerDeviceInfo {
   GlobalDeviceId id;
   std::vector<UcxAddressBlob> ucx_addresses;
   bool gpu = false;
-  std::string ucx_way = {};  // how its memory gets to UCX, for people; "" of a host device
-  std::string uuid = {};     // a GPU's
-  std::string name = {};     // its owner's, for people; "" of daemons that do not say
-  int max_ctas = 0;          // of a GPU's communicators; 0: any number, or it is not said
+  // How UCX reaches the device's memory, for people; "" for a host device.
+  std::string ucx_way = {};
+  std::string uuid = {};  // 16 bytes for a GPU; "" for a host device
+  std::string name = {};  // the device's name, for people; "" from daemons that do not say it
+  int max_ctas = 0;       // the most CTAs of the GPU's communicators; 0: any number, or not said
 };
 
-// Daemons of protocol 1 do not prove who they are.
+// The version of the peer protocol. In version 1 daemons did not prove who they are; it is refused.
 inline constexpr uint32_t kPeerProtocol = 2;
 
-// Optional features, as bits of the hello.
+// Optional features: the bits of PeerHello::features.
 inline constexpr uint64_t kPeerFeaturePrepared = 1;
 inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
 inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
-// Groups as this daemon makes them: an attempt is closed at the follower first, several firings are
-// in one group, and all that is packed of a direction is one operation.
+// Groups of `nccl` as this daemon makes them: an attempt is closed at the follower first, a group
+// may hold several firings, and all packed chunks of one direction are one operation.
 inline constexpr uint64_t kPeerFeatureGroups = 8;
-// Takes data connections of route `tcp` at its port.
+// The daemon takes data connections of route `tcp` at its port.
 inline constexpr uint64_t kPeerFeatureTcp = 16;
-// Answers a Seek.
+// The daemon answers a Seek.
 inline constexpr uint64_t kPeerFeatureSeek = 32;
-// Takes a Draining.
+// The daemon takes a Draining.
 inline constexpr uint64_t kPeerFeatureDraining = 64;
-// Takes a MembersTold.
+// The daemon takes a MembersTold.
 inline constexpr uint64_t kPeerFeatureMembers = 128;
-// Takes offers of convoys.
+// The daemon takes offers of convoys.
 inline constexpr uint64_t kPeerFeatureConvoys = 512;
 
-// Who a daemon says that it is. Nothing of it counts until it is proven.
+// Who a daemon says that it is. Nothing of it counts until the daemon has proven it.
 struct PeerIntroduction {
   uint32_t protocol_min = kPeerProtocol;
   uint32_t protocol_max = kPeerProtocol;
@@ -56,14 +58,16 @@ struct PeerIntroduction {
   std::string boot_id;
   uint32_t uid = 0;
   std::string peer_socket;
-  std::string nonce;  // random, of this link
-  // A caller's: by the names the other daemon dials, but its dials do not arrive here.
+  std::string nonce;  // random bytes, new for each link
+  // Set by a caller that by the two names should be dialled: it dials because the other daemon's
+  // dials do not arrive.
   bool in_reverse = false;
-  // A caller's: nobody there waits for the link; it comes in case that somebody here does.
+  // Set by a caller that does not need the link itself: it comes in case somebody here waits for
+  // it.
   bool visiting = false;
 };
 
-// What a daemon whose introduction is proven says of itself besides.
+// What a daemon says of itself once its introduction is proven.
 struct PeerHello : PeerIntroduction {
   uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
                       kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek |
@@ -72,19 +76,22 @@ struct PeerHello : PeerIntroduction {
   std::string ucx_version;
   std::string daemon_version;
   std::string nccl_version;
-  std::string network_namespace;  // ReadNetworkNamespace; "" of daemons that do not say
-  // Not said: the address at which our stream has reached the daemon; "" if it has reached us.
+  std::string network_namespace;  // "" from daemons that do not say it
+  // Not on the wire: the address at which our stream has reached the daemon; "" if the daemon has
+  // dialled us.
   std::string reached_at = {};
 };
 
+// One frame of a link: events, or what comes before them (introduction, proof, hello).
 struct PeerFrame : PeerEvents {
   std::optional<PeerHello> hello = {};
   std::optional<PeerIntroduction> introduction = {};
   std::string proof = {};
-  // After the hello: devices whose UCX addresses are others now; only id and addresses count.
+  // After the hello: devices whose UCX addresses have changed. Only `id` and `ucx_addresses` count.
   std::vector<PeerDeviceInfo> moved = {};
-  bool goodbye = false;  // who says it stops
-  // The dialler's last: why there can be no link. Not said after it is up.
+  bool goodbye = false;  // the daemon that says it stops
+  // The last frame of the daemon that dialled: why there can be no link. Not said once the link is
+  // up.
   std::optional<absl::Status> refusal = {};
 
   bool empty() const {
@@ -93,23 +100,25 @@ struct PeerFrame : PeerEvents {
   }
 };
 
+// Owned by the link; destroying it closes the stream.
 class PeerStream {
  public:
-  // Closes the stream; no callback comes any more.
+  // No callback comes after the destructor.
   virtual ~PeerStream() = default;
-  // Frames that wait for the wire are merged. An empty frame is a sign of life.
+  // Frames that still wait to be written are merged. An empty frame is a sign of life.
   virtual void Send(PeerFrame frame) = 0;
-  // Messages that wait for the wire.
+  // How many messages wait to be written.
   virtual size_t waiting() const = 0;
-  // Who is at its other end has proven who it is.
+  // The daemon at the other end has proven who it is.
   virtual void OnProven() {}
-  // Ends the stream towards the peer with `why`; on_closed does not come.
+  // Ends the stream and tells the peer `why`. on_closed is not called.
   virtual void Close(const absl::Status& why) = 0;
 };
 
 struct PeerStreamCallbacks {
   std::function<void(PeerFrame)> on_frame;
-  std::function<void(absl::Status)> on_closed;  // once, unless Close or the destructor came first
+  // Called once, unless Close or the destructor came first.
+  std::function<void(absl::Status)> on_closed;
 };
 
 // Opens streams to other daemons.
@@ -121,8 +130,8 @@ class PeerDialer {
   // Asks the daemon at `address` to dial `node`; `done` arrives on control.
   virtual void Knock(const std::string& address, const std::string& node,
                      std::function<void(absl::Status)> done) = 0;
-  // Ends what is still under way and waits until nothing of it is left. Nobody dials or knocks any
-  // more. Not from control.
+  // Ends what is still under way and waits until nothing of it is left. Afterwards Dial and Knock
+  // must not be called. Must not be called on control.
   virtual void Stop() {}
 };
 

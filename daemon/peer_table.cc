@@ -189,7 +189,8 @@ void PeerTable::GoUp(Link& link) {
   link.since = control_.Now();
   link.backoff = kBackoffMin;
   link.error = absl::OkStatus();
-  link.vain_knocks = link.dialled && !Dials(link) ? kVainKnocks : 0;  // what to begin with, if lost
+  // Vain knocks to begin with after a loss: if only our dial works, dial again at once.
+  link.vain_knocks = link.dialled && !Dials(link) ? kVainKnocks : 0;
 
   RouteTable routes(kRoutes);
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
@@ -241,7 +242,8 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   const bool established = link.state == State::kUp;
   FlightRecorder::Get().Record("peer.lost", link.id.value(), established, 0, why.message());
   Say(link, why, std::exchange(link.goodbye, false) || leaving_);
-  // First of all: whoever still copies from our arenas must not believe what it reads from here on.
+  // First of all: a peer that still copies from our arenas must not believe what it reads from here
+  // on.
   if (link.our_page != nullptr) link.our_page->Revoke();
   link.our_page.reset();
   if (link.stream != nullptr) link.stream->Close(why);
@@ -272,14 +274,14 @@ void PeerTable::Knock(Link& link) {
   link.knock = ++last_knock_;
   dialer_->Knock(link.config.address, options_.node,
                  [this, peer = link.id, knock = link.knock](absl::Status status) {
-                   // The node may have left, also come again, or be at another address, since it
-                   // was asked.
+                   // Since it was asked the node may have left, come back, or moved to another
+                   // address.
                    if (Find(peer) == nullptr || Find(peer)->knock != knock) return;
                    Link& link = *Find(peer);
                    link.knock = 0;
                    if (link.stream != nullptr) return;
                    if (status.ok()) {
-                     ++link.vain_knocks;  // if the dial that it promised comes, that is forgotten
+                     ++link.vain_knocks;  // forgotten if the promised dial comes
                    } else {
                      OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
                    }
@@ -396,8 +398,8 @@ std::vector<PeerTable::Row> PeerTable::List() const {
   return rows;
 }
 
-// --- Peers that come and leave by a reload. Of one that has left there is no link: what comes late
-// of it, from streams, sockets and lanes, finds none, or one whose numbers are others.
+// --- Peers that come and leave by a reload. A peer that has left has no link. Whatever comes late
+// from its streams, sockets and lanes finds no link, or one with other numbers.
 
 void PeerTable::Add(PeerId peer, PeerConfig config) {
   FERRY_CHECK(peer.value() <= links_.size() && peer != self_);
@@ -407,7 +409,7 @@ void PeerTable::Add(PeerId peer, PeerConfig config) {
   }
   if (peer.value() == links_.size()) links_.emplace_back();
   FERRY_CHECK(links_[peer.value()] == nullptr);
-  // It may have come before it was known.
+  // The node may have called before it was known.
   const std::string name = Printable(config.node);
   std::erase_if(strangers_, [&](const Stranger& stranger) { return stranger.node == name; });
   FERRY_LOG(info, "peer.added", LogFields("peer", config.node), "to be found at {}",
@@ -421,7 +423,7 @@ void PeerTable::Add(PeerId peer, PeerConfig config) {
   added.visit_at = control_.Now() + VisitPause();
 }
 
-// What there is of a link ends, by our own will.
+// Ends the link, if there is one, by our own decision.
 void PeerTable::Part(Link& link, const absl::Status& why) {
   if (link.visiting) EndVisit(link, why);
   if (link.stream == nullptr) return;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links to all other daemons: opens them when first needed, knows who is alive, loses who is
-// closed or silent, and opens them again. The daemon whose node name is smaller dials; the other
-// one knocks. Each end proves who it is before anything counts that it says, and before it is told
-// more than who we say we are. A link is told to the driver as up once hellos are exchanged and it
-// is settled whether arenas can be mapped, and `tcp` and `ucx` work. Home: control.
+// The links of this daemon to all other daemons. PeerTable opens a link when it is first needed,
+// loses a link whose stream is closed or whose peer is silent for kSilence, and opens it again. The
+// daemon whose node name is smaller dials; the other daemon knocks to be dialled. Each end proves
+// who it is. Before that nothing that it says counts, and it is told no more than our introduction.
+//
+// A link is up, and the driver is told so, when hellos are exchanged and three questions are
+// answered: can the peer's arenas be mapped, does `tcp` work, does `ucx` work. PeerTable owns the
+// links, their streams, and the callers that have not proven yet who they are. Home: control.
 #pragma once
 
 #include <functional>
@@ -30,9 +33,10 @@
 
 namespace ferry {
 
-// /proc/sys/kernel/random/boot_id: of one host it is the same. Copies of a host may share it too.
+// The text of /proc/sys/kernel/random/boot_id: one id for each boot of a host. Copies of a host (as
+// of a virtual machine) may share it.
 std::string ReadBootId();
-// Where /proc/self/ns/net leads.
+// The target of the link /proc/self/ns/net: names this process's network namespace.
 std::string ReadNetworkNamespace();
 
 struct PeerConfig {
@@ -46,123 +50,144 @@ class PeerTable {
   struct Options {
     std::string node;
     Incarnation incarnation;
-    std::string peer_socket;             // path of ours
-    std::string secret;                  // the cluster's; "": only daemons of this host and user
-    std::vector<uint32_t> trusted_uids;  // besides our own: may map arenas
-    std::string ucx_version;             // "" if there is none
-    std::string ucx_missing;             // why, then
-    std::string nccl_version;            // "" if there is none
-    std::string nccl_missing;            // why, then
+    std::string peer_socket;  // the path of this daemon's own peer.sock
+    // The cluster's secret; "": links only to daemons of this host and of trusted uids
+    std::string secret;
+    std::vector<uint32_t> trusted_uids;  // uids, besides our own, whose daemons may map our arenas
+    std::string ucx_version;             // "" if there is no UCX here
+    std::string ucx_missing;             // if there is no UCX: why
+    std::string nccl_version;            // "" if there is no NCCL here
+    std::string nccl_missing;            // if there is no NCCL: why
     std::vector<Route> order;
-    // A link that nobody here wants is dialled so often all the same, in case that the other daemon
-    // wants it and cannot dial. Infinite: never.
+    // A link that nobody here wants is dialled at this interval all the same (a visit): the other
+    // daemon may want it and be unable to dial. Infinite: no visits.
     absl::Duration visit_every = absl::Seconds(5);
   };
   struct Hooks {
-    // False if the connection will not take it, or it does not fit a packet.
+    // Sends on a connection to a peer's peer.sock. False if the connection does not take the
+    // request, or the request does not fit a packet.
     std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
     std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)>
         send_response;
     std::function<void(Door::ConnectionId)> close;
-    // Closes it as well, but what has arrived is delivered first, then OnSocketClosed.
+    // Closes the connection as well, but first delivers what has arrived, then calls
+    // OnSocketClosed.
     std::function<void(Door::ConnectionId)> finish;
     // Connects to a peer's peer.sock; answers come to OnSocketResponse.
     std::function<absl::StatusOr<Door::ConnectionId>(PeerId, const std::string& path)> connect;
   };
+  // Without other frames an empty frame is sent at this interval, and a peer that is silent for
+  // kSilence is lost.
   static constexpr absl::Duration kHeartbeat = absl::Seconds(1);
   static constexpr absl::Duration kSilence = absl::Seconds(5);
-  // A peer that lets so many messages (of many frames each) wait is lost: it is alive, but does not
-  // take what it is told.
+  // A peer is lost when more messages than this (of many frames each) wait to be sent to it: it is
+  // alive, but does not read what it is told.
   static constexpr size_t kMostWaiting = 4096;
-  // Events of one frame that may go over peer.sock: more hardly fit a packet, and are not coded in
-  // vain.
+  // A frame with more events than this goes by the stream: it would hardly fit a packet of
+  // peer.sock, and coding it for peer.sock would be in vain.
   static constexpr uint64_t kMostBySocket = 1024;
   static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
-  // For the other end to take note of why a link is refused.
+  // How long a refused link's stream is kept open, so that the other end reads why it was refused.
   static constexpr absl::Duration kPartingTimeout = absl::Seconds(1);
-  // Callers of names that membership.nodes does not have, which List shows for so long.
+  // How many strangers List shows, and for how long: daemons that called under a name that
+  // membership.nodes does not have.
   static constexpr size_t kMostStrangers = 8;
   static constexpr absl::Duration kStrangersKept = absl::Minutes(10);
   static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
-  static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);  // what peer.sock did not take
-  // Who has not proven yet who it is; beyond that the oldest is dropped.
+  // Before a request that peer.sock did not take is tried again.
+  static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);
+  // Bound of Callers: daemons that have opened a stream and not proven yet who they are. Beyond it
+  // the oldest is refused.
   static constexpr size_t kMostCallers = 64;
-  // A daemon that was heard so recently lives: no other one gets its name.
+  // While a daemon was heard within this time, no other daemon gets its name.
   static constexpr absl::Duration kLives = absl::Seconds(2);
-  // Knocks have a peer dialled at most so often: anybody may knock.
+  // At most one knock in this time makes us dial a peer, because anybody may knock.
   static constexpr absl::Duration kKnockPause = absl::Seconds(1);
-  // After so many knocks that were taken and brought no dial, the daemon that knocks dials itself.
+  // After this many knocks that were answered with OK and brought no dial, the daemon that knocks
+  // dials itself.
   static constexpr int kVainKnocks = 4;
-  // See Options::visit_every: visits of several peers are so far apart, and so less often of many.
+  // Visits (Options::visit_every) to different peers are at least this far apart. So with many
+  // peers each is visited less often.
   static constexpr absl::Duration kVisitGap = absl::Milliseconds(100);
-  // Between dials that fail: doubled each time.
+  // The pause after the first dial that fails; it doubles with each further one.
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
-  // `peers` by PeerId; the entry of this daemon itself is ignored.
+  // `peers` is indexed by PeerId; the entry of this daemon itself is ignored.
   PeerTable(Executor& control, LocalDevices& devices, SessionTable& sessions, PeerId self,
             std::vector<PeerConfig> peers, Options options, Hooks hooks);
   ~PeerTable();
-  // Before anything else.
+  // Must be called before any other function. Both pointers outlive the table.
   void Connect(TransferDriver* driver, PeerDialer* dialer);
 
-  // The daemon is about to stop: peers are told, who then close their links, so that a stop is no
-  // loss to them. No link is opened any more; `done` is called once none is left, or by nobody if
-  // Stop comes first.
+  // Tells all peers that the daemon is about to stop; they close their links, so that they do not
+  // warn of our stop as of a loss. From here on no link is opened. Calls `done` once no proven link
+  // is left; it is never called if Stop comes first.
   void SayGoodbye(std::function<void()> done);
-  // Closes all links.
+  // Closes all links at once.
   void Stop();
 
-  // --- From a reload. A further peer; `peer` is a new one, the next, or one that was removed.
+  // --- From a reload. Adds a peer. `peer` is the next PeerId that was never used, or that of a
+  // peer that was removed.
   void Add(PeerId peer, PeerConfig config);
-  // It is told why, which is returned, and its link, if any, is lost; from here on it is a
-  // stranger. `comes_again`: Add follows, since it has other devices.
+  // Removes a peer: tells it why (the status that is returned) and loses its link, if there is one.
+  // From here on that daemon is a stranger. `comes_again`: Add follows for the same node, since its
+  // devices are others now.
   absl::Status Remove(PeerId peer, bool comes_again = false);
-  // It is to be found at another address: a link that there is, is lost and opened there.
+  // The peer is found at another address from now on. A link that there is, is lost, and opened
+  // again there if it is wanted.
   void Move(PeerId peer, const std::string& address);
 
-  // --- From the driver; of peers that have left, nothing.
+  // --- From the driver. Calls for a peer that was removed do nothing.
+  // Opens the link, now and again each time that it is lost.
   void Want(PeerId peer);
-  // `more`: as PeerEvents'.
+  // Says the messages in one frame. `more`: as PeerEvents::more.
   void Send(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
-  // To be mapped by `device`, one of ours.
+  // Asks the peer for its arena, to be mapped by `device`, which is one of ours. The driver's
+  // OnPeerArena gets the answer.
   void FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device);
-  // Any thread: OK while bytes read from the peer's arenas may be believed.
+  // OK as long as bytes that were read from the peer's arenas may be believed. Any thread.
   absl::Status StillValid(PeerId peer) const;
 
-  // Of this life, or the peer's that the link is up with.
+  // The incarnation of this daemon, or of the peer as it was when the link last came up.
   Incarnation IncarnationOf(PeerId peer) const;
 
-  // The page of the link: ours, whose slots we fire, or the peer's. Null if there is none, or it
-  // has no slots.
+  // The link page of the link to `peer` (with `ours` the page that we made and whose slots we fire,
+  // else the peer's page). Null if there is no such page, or it has no slots.
   std::shared_ptr<LinkPage> PageWithSlots(PeerId peer, bool ours) const;
 
-  // How a device's memory gets to UCX, ours or one of a peer whose link is up; "" of host devices.
+  // How UCX reaches the memory of a device, for people: one of our devices, or of a peer whose link
+  // is up. "" of a host device.
   std::string UcxWay(GlobalDeviceId device) const;
-  // What a peer whose link is up has said of a device of its; null if there is none.
+  // What a peer said of its device when the link came up; null unless that link is up.
   const PeerDeviceInfo* ToldOf(GlobalDeviceId device) const;
 
-  // Whether what waits here for a partner at `device` may still hear of one that is there already:
-  // the link is being opened, or is up for less than `settled`. False of our own.
+  // Whether a transfer that waits here for a partner at `device` may still hear of an offer that is
+  // there already: the link to the device's daemon is being opened, or is up for less than
+  // `settled`. False for our own devices.
   bool MayBringOffers(GlobalDeviceId device, absl::Duration settled) const;
 
-  // --- From operators: opens the link to the owner of `device` if it is not up, and calls `done`
-  // once it is, or could not be opened, or after kDialTimeout. At once if there is no such link.
+  // --- From operators: opens the link to the daemon of `device` if it is not up. Calls `done` once
+  // the link is up or could not be opened, at the latest after kDialTimeout. Calls it at once if
+  // the link is up or `device` is no peer's.
   void WhenTried(GlobalDeviceId device, std::function<void()> done);
 
-  // --- From gRPC: a stream that another daemon opened, after its introduction; and a knock.
+  // --- From gRPC: another daemon has opened a stream and introduced itself; another daemon has
+  // knocked. OnAccepted calls either `accept` or `refuse`.
   void OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                   std::function<void(absl::Status)> refuse, PeerIntroduction introduction);
   absl::Status OnKnock(const std::string& node);
 
-  // Whether a daemon or socket of this uid may be a peer's; constant, any thread.
+  // Whether processes of this uid may be peers or connect to peer.sock. Constant; any thread.
   bool TrustsUid(uint32_t uid) const;
 
-  // --- From the peer port and lanes: a data connection with its preamble, of which nothing is
-  // proven; the set of connections that shows that route `tcp` works is open, or could not be.
+  // --- From the peer port and lanes. OnDataConnection: a data connection has arrived with its
+  // preamble, of which nothing is proven yet. OnTcpOpened: the connections that a lane opens to try
+  // route `tcp` are open, or could not be opened.
   void OnDataConnection(const std::string& preamble, UniqueFd socket);
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
-  // --- From a lane: its UCX has other addresses now, of which peers must be told.
+  // --- From a lane: the UCX of `device` has other addresses now, which all peers must be told, or
+  // the peer `to` alone.
   void OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to);
 
   // --- From peer.sock.
@@ -175,23 +200,26 @@ class PeerTable {
   // --- From the session table.
   void OnArenaGone(ArenaId arena);
 
-  // Heartbeats, silence, redials; when to be called again.
+  // Sends heartbeats, loses silent peers, dials again. Returns when to be called again.
   absl::Time OnTime(absl::Time now);
 
   struct Row {
     std::string node;
-    std::string address;  // "" of a stranger
+    std::string address;  // "" for a stranger
     std::string state;
     Incarnation incarnation;
-    std::string version;  // of its ferryd, while it is up
+    std::string version;  // version of the peer's ferryd; "" while the link is not up
     std::string error;
     bool mapped = false;
-    std::optional<absl::Time> drains_until;  // as it has told; none: it serves
+    // The peer's deadline, if it has said that it drains; else none.
+    std::optional<absl::Time> drains_until;
     std::vector<GlobalDeviceId> devices;
-    std::vector<DeviceInfo> told;  // of these, by its latest hello; empty before the first
+    // Those devices as described in the peer's latest hello; empty before the first.
+    std::vector<DeviceInfo> told;
   };
   std::vector<Row> List() const;
-  // Said to all peers since the start, by road. Heartbeats are none.
+  // Frames sent to all peers since the start, by road: peer.sock or the gRPC stream. Heartbeats are
+  // not counted.
   struct Frames {
     uint64_t socket = 0;
     uint64_t stream = 0;
@@ -203,29 +231,33 @@ class PeerTable {
   struct Link;
   struct Caller;
   using Callers = std::map<uint64_t, Caller>;
-  // Of a link whose other end we refuse.
+  // What is kept of a link whose other end we refuse, until kPartingTimeout has passed or the other
+  // end has closed.
   struct Parting {
-    std::unique_ptr<PeerStream> stream;  // that we have opened; null: theirs, which has ended
+    // A stream that we have opened; null if the peer opened it (it has ended then).
+    std::unique_ptr<PeerStream> stream;
     absl::Time since;
-    // On peer.sock, ours and theirs: their end would be heard before the refusal. What is said
-    // there counts no more.
+    // Connections on peer.sock, to the peer and from it. They stay open as well, because their end
+    // would be heard before the refusal. What is said on them counts no more.
     std::vector<Door::ConnectionId> sockets;
   };
   using Partings = std::map<uint64_t, Parting>;
-  // Who came under a name that membership.nodes does not have.
+  // A daemon that called under a name that membership.nodes does not have.
   struct Stranger {
-    std::string node;  // printable
+    std::string node;  // printable: what is no text is escaped
     std::string why;
     absl::Time since;
   };
 
-  // Whether of these two names it is ours that dials. The other daemon knocks, and dials itself if
-  // that brings nothing.
+  // Whether it is this daemon that dials, by the two names. Else the other daemon dials; we knock,
+  // and dial after kVainKnocks knocks in vain.
   bool Dials(const Link& link) const;
   void Dial(Link& link, bool visiting = false);
-  // When to visit next, if nobody here wants the link; does so if it is time.
+  // Makes a visit if nobody here wants the link and it is time for one. Returns when to be called
+  // again.
   absl::Time Visit(Link& link, absl::Time now);
-  // The visit was for nothing, which is no failure: the link is as it was before.
+  // A visit is over because nobody at the other daemon waits for it. This is no failure: the link
+  // is as it was before.
   void EndVisit(Link& link, const absl::Status& why);
   absl::Duration VisitPause() const;
   void Knock(Link& link);
@@ -252,12 +284,14 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
-  // Whether arenas can be mapped, and whether `tcp` works, is known now: "", or why not.
+  // The table learns whether the peer's arenas can be mapped, or whether `tcp` works: "" if so,
+  // else why not.
   void Settle(Link& link, std::string mapped_error);
   void SettleTcp(Link& link, std::string error);
-  // Once both are known.
+  // Does nothing until both are known; then the link is up.
   void GoUp(Link& link);
-  // Tells lanes how to reach the peer's by UCX; whether any can.
+  // Tells our lanes how to reach the peer's devices by UCX. Returns whether any of them can be
+  // reached.
   bool AddUcxPeers(Link& link);
   void StartUcx(Link& link);
   void StopUcx(Link& link, const absl::Status& why);
@@ -266,16 +300,17 @@ class PeerTable {
   void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
-  // Loses a link, and has the other end told why.
+  // Loses the link and tells the other end why (Parting).
   void Reject(Link& link, const absl::Status& why);
   void Part(Link& link, const absl::Status& why);
   bool IsParting(Door::ConnectionId socket) const;
   void EndParting(Partings::iterator parting);
   absl::Time DropLatePartings(absl::Time now);
-  // The link cannot be opened, by what either end has found; one that is open is not touched.
+  // One of the two daemons has found that the link cannot be opened. A link that is open is not
+  // touched: somebody else may have called in the peer's name.
   void OnRefused(Link& link, const absl::Status& why);
   static absl::Status Unproven(const Link& link, const absl::Status& refusal);
-  // Remembers and logs it; `why`.
+  // Remembers and logs a stranger. Returns `why`.
   absl::Status RefuseStranger(const std::string& node, const absl::Status& why);
   void AddStrangers(std::vector<Row>& rows) const;
   // The kinds of requests at peer.sock that are answered; `sequence` is the request's.
@@ -289,17 +324,18 @@ class PeerTable {
   void CloseSockets(Link& link);
   void Tried(Link& link);
   void LookWhoIsLeft();
-  // In the log, if there is news in it.
+  // Logs that the link is lost, unless LinkNews holds that back.
   void Say(Link& link, const absl::Status& why, bool goodbye);
   Link* FindByNode(const std::string& node);
-  // Null: ourselves, or one that was removed, of whom nothing counts any more that comes late.
+  // Null for this daemon itself and for a peer that was removed: whatever comes late of it then
+  // counts no more.
   Link* Find(PeerId peer) const { return links_[peer.value()].get(); }
 
   Executor& control_;
   LocalDevices& devices_;
   SessionTable& sessions_;
   const PeerId self_;
-  std::vector<GlobalDeviceId> own_ids_;  // by membership, also of GPUs that are missing
+  std::vector<GlobalDeviceId> own_ids_;  // by membership, also those of GPUs that are missing
   const Options options_;
   const Hooks hooks_;
   const std::string boot_id_;
@@ -307,18 +343,19 @@ class PeerTable {
   PeerDialer* dialer_ = nullptr;
   bool leaving_ = false;
   bool stopped_ = false;
-  std::function<void()> gone_;                // SayGoodbye's, as long as somebody is left
+  std::function<void()> gone_;                // SayGoodbye's `done`, until no proven link is left
   std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null: see Find
-  uint64_t streams_ = 0;                      // so far, of links and callers
+  uint64_t streams_ = 0;  // number of streams so far, those of links and of callers
   uint64_t last_knock_ = 0;
-  Callers callers_;                  // by their streams' numbers, the oldest first
-  Partings partings_;                // the same
+  Callers callers_;                  // by the number of the stream; the oldest first
+  Partings partings_;                // by the number of the stream
   std::vector<Stranger> strangers_;  // the latest last
   Frames frames_;
-  // Which link an incoming peer.sock connection proved to be of.
+  // Incoming peer.sock connections that have proven which peer they are from.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
+  // The peers that may ask for one of our arenas, by arena: our offers to them have named it.
   absl::flat_hash_map<ArenaId, std::vector<PeerId>> granted_to_;
-  // The peers' link pages, read by lanes; by PeerId.
+  // The peers' link pages by PeerId. Lanes read them, hence the mutex.
   struct Page {
     std::string node;
     std::shared_ptr<LinkPage> page;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's part of route `tcp`: lanes are told of a peer once it has proven who it is, its data
-// connections are given to the lane that they are for, and the first set that opens shows that the
-// route can be taken.
+// PeerTable's part of route `tcp`. Lanes are told of a peer once it has proven who it is. Data
+// connections are given to the lane that they are for. The first set of connections that opens
+// shows that the route works.
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -68,7 +68,7 @@ void PeerTable::OnDataConnection(const std::string& bytes, UniqueFd socket) {
   const auto found = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
     return link != nullptr && !link->tcp_id.empty() && link->tcp_id == preamble->link_id;
   });
-  // What is of a link that was lost meanwhile is nobody's fault.
+  // The connection may belong to a link that was lost meanwhile; that is nobody's fault.
   if (found == links_.end()) return;
   Link& link = **found;
   const auto& theirs = link.config.devices;
@@ -80,7 +80,7 @@ void PeerTable::OnDataConnection(const std::string& bytes, UniqueFd socket) {
     return;
   }
   const std::string answer = TcpAnswer(bytes, link.key);
-  // A new connection has room for so little.
+  // A new connection always has room for so few bytes.
   if (send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {
     return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerTable's part of route `ucx`: lanes are told how to reach the peer's, and peers are told when
-// a lane is reached otherwise than the hello has said.
+// PeerTable's part of route `ucx`. Lanes are told how to reach the peer's lanes, and peers are told
+// when one of our lanes has other addresses than the hello said.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,15 +21,15 @@ std::string ReadNetworkNamespace() {
 
 bool PeerTable::AddUcxPeers(Link& link) {
   const std::string& space = link.hello.network_namespace;
-  // Mapped: what only one kernel can pass has come from their peer.sock.
+  // Mapped: their peer.sock has passed on something that only one kernel can.
   const bool shares_memory = link.mapped && link.hello.uid == geteuid() &&
                              (space.empty() || space == ReadNetworkNamespace());
   bool any = false;
   for (const auto& device : devices_.list) {
     if (device->ucx == nullptr) continue;
     for (const PeerDeviceInfo& theirs : link.hello.devices) {
-      // "shm" only works within one host, user and network namespace, where UCX has the sockets by
-      // which it wakes others; "net" works wherever there is a network.
+      // "shm" works only within one host, user and network namespace, where UCX has the sockets by
+      // which it wakes others. "net" works wherever there is a network.
       const UcxAddressBlob* chosen = nullptr;
       for (const UcxAddressBlob& blob : theirs.ucx_addresses) {
         if (!device->ucx->Reaches(blob.kind) || (blob.kind == "shm" && !shares_memory)) continue;
@@ -72,7 +72,8 @@ void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
   const UcxTransport& ucx = *devices_.Find(device)->ucx;
   for (const auto& link : links_) {
     if (link == nullptr || !link->proven || (to.has_value() && link->id != *to)) continue;
-    // The dialler says hello as soon as both are proven, the dialled one when it has heard that.
+    // The dialler says hello as soon as both have proven who they are; the dialled daemon says it
+    // when it has heard that.
     if (link->state != State::kSettling && link->state != State::kUp && !link->dialled) continue;
     PeerFrame frame;
     frame.moved.push_back({device, ucx.addresses(link->id)});

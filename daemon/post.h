@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch of transfers or jobs on its way from daemon/rpc/convert to its session, as plain data.
+// A batch of transfers or jobs as plain data, on its way from daemon/rpc/convert to its session;
+// and the answer to it. A value.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,24 @@
 
 namespace ferry {
 
-// What is wrong with one entry: its field as "buffers[3].ranges[0]", and why.
+// What is wrong with one entry of a batch: the name of its field, such as "buffers[3].ranges[0]",
+// and why.
 struct Violation {
   std::string field;
   absl::Status status;
 };
 
-// One run of a program, or what is run each time a prepared batch is fired. The rest of it is its
-// TransferSpec: the layout's ranges are what is bound.
+// What one entry of a batch of jobs has beside its TransferSpec: one run of a program, or the run
+// that each firing of a prepared batch repeats. The ranges of the spec's layout are the memory that
+// is bound.
 struct JobSpec {
   struct Binding {
     std::string name;
     std::optional<compute::DType> type;
-    std::optional<uint32_t> prepared = std::nullopt;  // the batch that it is transferred by
+    // Number of the prepared batch that transfers this buffer.
+    std::optional<uint32_t> prepared = std::nullopt;
   };
-  struct Transfers {  // of the session
+  struct Transfers {  // consecutive transfers of the session
     uint64_t first = 0;
     uint32_t count = 0;
   };
@@ -39,56 +43,61 @@ struct JobSpec {
   };
   std::string fingerprint;
   std::vector<Binding> bindings;  // by range
-  // Of a program that sends or receives: whom it names, and what its keys end with this time.
+  // For a program that sends or receives: the devices behind its peer names, and the end of the
+  // keys of its transfers in this run.
   std::vector<Peer> peers;
   std::string key_suffix;
-  Transfers after;  // that are over before it begins, and went well
-  Transfers feeds;  // that are poisoned if it fails
-  // The 'defined' counter and value that say that it went well; 0: none.
+  Transfers after;  // they must be over, and have gone well, before the run begins
+  Transfers feeds;  // they are poisoned if the run fails
+  // The 'defined' counter, and the value stored in it when the run has gone well; timeline 0: none.
   uint32_t defines_timeline = 0;
   uint64_t defines_value = 0;
 };
 
 struct PostBatch {
   Side side = Side::kSend;
-  std::string request_id;     // empty: never repeated
-  uint64_t request_hash = 0;  // of the whole request, if it has an id
-  std::string domain;         // as the client names it, empty: the uid's; completed: its tag
+  std::string request_id;     // empty: the request is never repeated
+  uint64_t request_hash = 0;  // hash of the whole request; 0 without a request id
+  // The name that the client gives, empty: the uid's; after CheckAndComplete: its tag
+  std::string domain;
   GlobalDeviceId device;
   uint32_t over_timeline = 0;
   bool prepare = false;
-  uint64_t continues = 0;  // a transfer of the session, or none
-  // Without domain, absolute deadline and over value, which the session fills in; `defined` says
-  // whether no defined_at was given.
+  uint64_t continues = 0;  // a transfer of the session that this batch belongs to; 0: none
+  // Without domain, absolute deadline and 'over' value: the session fills them in. `defined` is
+  // true if the client gave no defined_at.
   std::vector<TransferSpec> specs;
-  std::vector<absl::Duration> deadlines;  // per spec; zero: the daemon's default
-  std::vector<Range> extents;             // of prepared transfers: what they touch at most (Union)
-  // Runs of programs: as many as `specs`. Sends and receives have none.
+  std::vector<absl::Duration> deadlines;  // by spec; zero: the daemon's default
+  std::vector<Range> extents;  // for prepared transfers: the extents of all their layouts (Union)
+  // If true, `jobs` has an entry for each of `specs`. Else the batch is of sends or receives, and
+  // `jobs` is empty.
   bool runs_programs = false;
   std::vector<JobSpec> jobs;
-  // What is wrong, found by whoever looks at the batch; if there is anything it is refused. A
-  // bad entry is not looked at any further by the next one who does.
+  // What is wrong, added by each check in turn. If there is anything, the batch is refused as a
+  // whole. A check skips the entries that an earlier check found bad.
   std::vector<Violation> violations;
   absl::flat_hash_set<size_t> bad_entries;
-  absl::Time posted;  // of runs: when they came; their deadlines count from then
-  size_t size = 0;    // as it was sent: `specs` may not have been made
+  absl::Time posted;  // for runs: when they were posted; their deadlines count from then
+  size_t size = 0;    // entries of the request: `specs` is empty if it was refused early
 };
 
+// The answer to a batch.
 struct PostReply {
-  absl::Status status;  // not OK: refused as a whole, nothing was posted
+  absl::Status status;  // if not OK, the batch was refused as a whole, and nothing was posted
   std::vector<Violation> violations;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
   uint32_t prepared_batch = 0;
 };
 
-// How a request calls range `range` of a buffer's layout, or all its blocks; all its ranges, if the
-// layout has others.
+// The name of a range in a request: `range` of the layout of `buffer`; all its blocks, or all its
+// ranges, if the layout is of that kind.
 std::string FieldOf(size_t buffer, const Layout& layout, size_t range);
-// How a request calls what a run binds to one of the program's buffers.
+// The name in a request of what a run binds to one of the program's buffers.
 std::string BindingField(size_t run, size_t binding);
 
-// The Status of a batch refused for `violations` (not empty): code and reason of the first.
+// The status of a batch that is refused for `violations` (not empty): code and reason of the first
+// of them.
 absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size);
 
 }  // namespace ferry

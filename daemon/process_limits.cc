@@ -21,7 +21,7 @@ absl::Status TooSmall(std::string text) {
   return Error(absl::StatusCode::kResourceExhausted, Reason::kNotReady, std::move(text));
 }
 
-// What the limit is after it was raised as far as it goes; RLIM_INFINITY if there is none.
+// The limit after it was raised as far as it goes; RLIM_INFINITY if there is none.
 rlim_t Raised(decltype(RLIMIT_NOFILE) resource) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0) return RLIM_INFINITY;
@@ -29,10 +29,10 @@ rlim_t Raised(decltype(RLIMIT_NOFILE) resource) {
   return setrlimit(resource, &limit) == 0 ? limit.rlim_cur : before;
 }
 
-// With fewer descriptors the daemon would be refused what it needs to serve anybody, or to end:
-// gRPC takes the lack of a descriptor for a fault of the program. Seen: 20 and 2 for each host
-// device of a daemon that is alone, 13 for a link, and the data connections of a pair of devices; a
-// session has 8 and its arenas. Each of the 7 doors lets in 4 at the least (daemon/doors.cc).
+// With fewer descriptors the daemon could not serve anybody, or could not even stop: gRPC takes a
+// missing descriptor for a fault of the program. Measured: 20 for a daemon that is alone and 2 for
+// each of its host devices; 13 for a link, and the data connections of each pair of devices; 8 for
+// a session, and its arenas. Each of the 7 doors lets in at least 4 (daemon/doors.cc).
 size_t DescriptorsNeeded(const Config& config) {
   constexpr size_t kItsOwn = 20, kAtItsDoors = 7 * 4, kOfSessions = 6 * 8;
   constexpr size_t kHostDevice = 2, kGpu = 32, kLink = 16;
@@ -41,11 +41,12 @@ size_t DescriptorsNeeded(const Config& config) {
          kGpu * config.devices.gpus.size() + (kLink + 1 + config.transfer.tcp.connections) * peers;
 }
 
-// What a session shares with the daemon, and a link with its peer, is a file in memory of fixed
-// size. Scratch memory of jobs is bounded by it too, but each job that asks for more is told so.
+// Memory that a session shares with the daemon, or a link with its peer, is a file of fixed size in
+// memory. The limit also bounds the scratch memory of jobs, but a job that asks for more is told
+// so.
 absl::Status CheckFileSize() {
   constexpr rlim_t kNeeded = std::max<rlim_t>(FERRY_TIMELINE_BYTES, LinkPage::kBytes);
-  constexpr rlim_t kUnit = 1024;  // of the shell's ulimit
+  constexpr rlim_t kUnit = 1024;  // the unit of the shell's ulimit
   const rlim_t limit = Raised(RLIMIT_FSIZE);
   if (limit >= kNeeded) return absl::OkStatus();
   return TooSmall(absl::StrCat("start with at most ", limit,
@@ -54,7 +55,7 @@ absl::Status CheckFileSize() {
                                (kNeeded + kUnit - 1) / kUnit, "` or more (systemd: LimitFSIZE)"));
 }
 
-// The threads of the daemon's parts, of gRPC's servers and of its calls to peers, and some more.
+// Threads of the daemon's parts, of gRPC's servers and of its calls to peers, and some to spare.
 absl::Status CheckThreads(const Config& config) {
   const size_t threads = 8 + 3 * config.devices.host + JobThreads(config) + 2 * kGrpcThreads;
   const int error = RoomForThreads(threads);
@@ -66,7 +67,7 @@ absl::Status CheckThreads(const Config& config) {
 }  // namespace
 
 size_t JobThreads(const Config& config) {
-  constexpr size_t kMost = 16;  // all are woken for each large step
+  constexpr size_t kMost = 16;  // all threads are woken for each large step
   if (config.limits.job_threads > 0) return config.limits.job_threads;
   const size_t cores = std::thread::hardware_concurrency();
   return std::clamp<size_t>(cores, 2, kMost + 1) - 1;

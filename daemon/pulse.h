@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether threads that must never stand still go on: each is asked by a task, and whoever has not
-// run the last one is silent. Outlives the executors' last tasks. One thread, but for the tasks.
+// Tells which threads stand still that never should: each gets a task, and a thread that has not
+// run its last task is silent. Outlives the executors' last tasks. All functions are for one
+// thread.
 #pragma once
 
 #include <atomic>
@@ -15,10 +16,12 @@ namespace ferry {
 
 class Pulse {
  public:
-  // Before the first Beat; `home` (not owned) outlives it. `answer` runs there each time.
+  // Adds a thread; only before the first Beat. `home` is not owned and outlives this. `answer` runs
+  // on it each time that it answers.
   void Add(std::string name, Executor& home, std::function<void()> answer = nullptr);
-  // Asks all that have answered. Those that were asked `patience` ago or earlier and have not
-  // answered: of two beats that follow each other at once, the second finds nobody silent.
+  // Gives a task to each thread that has run its last one. Returns the names of threads whose task
+  // was given at least `patience` ago and has not run. So of two beats in a row the second finds
+  // nobody silent.
   std::vector<std::string> Beat(absl::Time now, absl::Duration patience);
 
  private:
@@ -27,11 +30,11 @@ class Pulse {
         : name(std::move(name)), executor(&executor), answer(std::move(answer)) {}
     const std::string name;
     Executor* const executor;
-    const std::function<void()> answer;  // the executor's
+    const std::function<void()> answer;  // runs on `executor`
     std::atomic<bool> answered = true;
     absl::Time asked;
   };
-  std::deque<Home> homes_;  // tasks know where they are
+  std::deque<Home> homes_;  // a deque: tasks keep pointers to its entries
 };
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has asked for a reload of the configuration and waits for how it goes; and how it went so
-// far. A reload itself is done by one thread, the main one: Take, then the reload, then Answer. Any
-// thread.
+// The operators who have asked for a reload of the configuration and wait for its outcome; and the
+// outcome of the last one. The main thread alone carries reloads out: it calls Take, reloads, and
+// calls Answer. The other functions are for any thread.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,10 @@
 
 namespace ferry {
 
-// A reload that was taken over.
+// What a reload has changed.
 struct Reloaded {
-  uint64_t generation = 1;  // of the configuration: 1 at the start, one more with each reload
+  // Number of the configuration: 1 at the start, one more with each reload.
+  uint64_t generation = 1;
   std::vector<ConfigChange> changes;
 };
 
@@ -27,27 +28,27 @@ class ReloadQueue {
  public:
   using Done = std::function<void(const absl::StatusOr<Reloaded>&)>;
 
-  // `wake` has the main thread reload soon; null: nobody reloads.
+  // `wake` (any thread) must have the main thread reload soon. Null: reloads are refused.
   explicit ReloadQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  // `done` is called once, on any thread, at the end of a reload that begins after this call; or at
-  // once, if it is refused.
+  // Calls `done` once, on any thread: at the end of a reload that begins after this call, or at
+  // once if reloads are refused.
   void Ask(const Done& done) {
     const absl::Status refused = Enqueue(done);
     refused.ok() ? wake_() : done(refused);
   }
-  // Who is answered by the reload that begins now.
+  // Those who are answered by the reload that begins now.
   std::vector<Done> Take() {
     MutexLock lock(mutex_);
     return std::exchange(asked_, {});
   }
-  // What a reload has come to, for metrics and those who asked.
+  // Remembers the outcome of a reload, for metrics, and tells it those who asked.
   void Answer(const std::vector<Done>& asked, const absl::StatusOr<Reloaded>& outcome) {
     last_ok_ = outcome.ok();
     if (outcome.ok()) generation_ = outcome->generation;
     for (const Done& done : asked) done(outcome);
   }
-  // From now on nobody reloads any more.
+  // Refuses those who wait and all who will ask.
   void RefuseAll(const absl::Status& why) {
     {
       MutexLock lock(mutex_);
@@ -57,7 +58,7 @@ class ReloadQueue {
   }
 
   uint64_t generation() const { return generation_; }
-  // The last one was taken over, or there was none.
+  // True if the last reload was taken over, or there was none.
   bool last_ok() const { return last_ok_; }
 
  private:

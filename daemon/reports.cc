@@ -13,9 +13,11 @@ namespace ferry {
 namespace {
 
 constexpr absl::Duration kSeldom = absl::Seconds(5);
-// Looks in the time after which the supervisor ends the daemon: one that comes late does no harm.
+// How many looks there are within the time after which the supervisor ends the daemon, so that one
+// late look does no harm.
 constexpr int kLooks = 4;
-// What a stop is given from each look on; far more than to the next one.
+// The time that each look asks the supervisor for while the daemon stops; far more than the time to
+// the next look.
 constexpr absl::Duration kMore = absl::Seconds(60);
 
 std::string Count(size_t count, const char* one) {
@@ -37,7 +39,7 @@ absl::Duration Reports::period() const {
 }
 
 Daemon::Vitals Reports::Look(absl::Time now) {
-  // A look may come soon after the one before: at a reload, or when it stops.
+  // At a reload, or when the daemon stops, a look may come soon after the one before.
   return daemon_.Look(now, period() / 2);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Supervisor is told from start to end: that the daemon is ready, how it goes, that it ends.
-// Alive only while nothing of it stands still. Home: the main thread.
+// Tells a Supervisor, from the daemon's start to its end, that the daemon is ready, how it is, and
+// that it ends. Gives a sign of life only while no thread of the daemon stands still. Home: the
+// main thread.
 #pragma once
 
 #include <string>
@@ -13,20 +14,20 @@ namespace ferry {
 
 class Reports {
  public:
-  // Both outlive it.
+  // Both objects outlive this one.
   Reports(Daemon& daemon, Supervisor& supervisor) : daemon_(daemon), supervisor_(supervisor) {}
 
   void Ready(absl::Time now);
-  // Until Ready is called again.
+  // The configuration is read again, until Ready is called.
   void Reloading();
-  // At most so long between two calls of Tell.
+  // Tell must be called at least this often.
   absl::Duration period() const;
-  // Does nothing before it is time again.
+  // Reports how the daemon is; does nothing if it is too early.
   void Tell(absl::Time now);
-  // From now on what is told is how it ends.
+  // From now on Tell reports how the daemon ends.
   void Stopping(absl::Time now);
 
-  // Of supervisor's STATUS=: "serving 2 devices, 1 session, 40 transfers and jobs".
+  // The text of systemd's STATUS=: "serving 2 devices, 1 session, 40 transfers and jobs".
   static std::string Line(const Daemon::Vitals& vitals, bool stopping);
 
  private:
@@ -35,7 +36,7 @@ class Reports {
   Supervisor& supervisor_;
   absl::Time next_ = absl::InfinitePast();
   bool stopping_ = false;
-  std::string silent_;  // of the last look
+  std::string silent_;  // the threads that stood still at the last look
 };
 
 }  // namespace ferry

@@ -34,7 +34,8 @@ absl::Status Refused(const char* doing, const std::string& path, const std::stri
                             geteuid(), " the right to this one"));
 }
 
-// What another runtime directory would not mend is not said to be its fault.
+// A lack of descriptors or memory is not blamed on the runtime directory, because another one would
+// not help.
 absl::Status Failed(const char* doing, const std::string& path, int error) {
   if (error != EMFILE && error != ENFILE && error != ENOMEM) {
     return Refused(doing, path, strerror(error));
@@ -43,7 +44,7 @@ absl::Status Failed(const char* doing, const std::string& path, int error) {
                     absl::StrCat(doing, path), error);
 }
 
-// It is what this user has made.
+// Checks that this user owns it.
 absl::Status CheckOwner(int fd, const char* doing, const std::string& path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return Failed(doing, path, errno);
@@ -56,7 +57,7 @@ gid_t GroupOf(int fd) {
   return fstat(fd, &info) == 0 ? info.st_gid : SocketAccess::kOwnGroup;
 }
 
-// `name` in `parent`; `path` is for messages.
+// Makes the directory `name` in `parent`; `path` is for messages.
 absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::string& path,
                                        mode_t mode, gid_t group = SocketAccess::kOwnGroup) {
   constexpr char kDoing[] = "make the directory ";
@@ -79,7 +80,7 @@ absl::StatusOr<UniqueFd> MakeDirectory(int parent, const char* name, const std::
   return directory;
 }
 
-// Only this user may lock it: to open it is enough for that.
+// Only this user may open the lock file, because whoever can open it can lock it.
 absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
                               const LockPatience& patience) {
   UniqueFd lock(
@@ -87,7 +88,7 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
   if (!lock.valid()) return Failed("open ", path, errno);
   RETURN_IF_ERROR(CheckOwner(lock.get(), "lock ", path));
   if (fchmod(lock.get(), 0600) != 0) return Failed("set the mode of ", path, errno);
-  constexpr int kLookMilliseconds = 10;  // nobody tells when a lock is free within a time
+  constexpr int kLookMilliseconds = 10;  // the kernel signals no free lock together with a timeout
   const absl::Time give_up = MonotonicNow() + patience.most;
   bool told = false;
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -105,14 +106,15 @@ absl::StatusOr<UniqueFd> Lock(int directory, const std::string& path,
 }
 
 // The directories above the runtime directory, from the root on. Whoever may write in one of them
-// can put a directory of his own where the next one was, whatever is checked of that: so only root
-// and this process's user may, and each is opened by its name in the one before it.
+// can replace the next one by a directory of his own, whatever was checked of that. So only root
+// and this process's user may write there, and each directory is opened by its name in the one
+// before it.
 class PathAbove {
  public:
   // `path` is for messages.
   explicit PathAbove(const std::string& path) : path_(path) {}
 
-  // The directory `above`, an absolute path, of which what is missing is made.
+  // Opens the directory `above`, an absolute path; makes what is missing of it.
   absl::StatusOr<UniqueFd> Open(const std::string& above) {
     RETURN_IF_ERROR(EnterRoot());
     Push(above);
@@ -125,7 +127,7 @@ class PathAbove {
   }
 
  private:
-  static constexpr int kMostLinks = 40;  // as the system itself follows
+  static constexpr int kMostLinks = 40;  // as many as the kernel follows
 
   void Push(absl::string_view path) {
     const std::vector<std::string> parts = absl::StrSplit(path, '/');
@@ -159,7 +161,8 @@ class PathAbove {
     where_ = "/";
     struct stat info;
     if (!at_.valid() || fstat(at_.get(), &info) != 0) return Failed("open ", where_, errno);
-    // Has all that is below it, whoever that is: in some containers it is not root.
+    // The owner of the root directory has power over everything below it; in some containers that
+    // is not root.
     owner_of_all_ = info.st_uid;
     return CheckDirectory(at_.get(), info, where_);
   }
@@ -176,7 +179,8 @@ class PathAbove {
 
   absl::Status CheckDirectory(int directory, const struct stat& info, const std::string& where) {
     if (!Trusted(info.st_uid)) return Unsafe("the directory ", where, BelongsTo(info.st_uid));
-    if ((info.st_mode & S_ISVTX) != 0) return absl::OkStatus();  // as /tmp: to each his own
+    // As in /tmp: nobody can replace what another user owns.
+    if ((info.st_mode & S_ISVTX) != 0) return absl::OkStatus();
     const bool others = (info.st_mode & S_IWOTH) != 0;
     if (!others && ((info.st_mode & S_IWGRP) == 0 || OwnersAlone(directory, info))) {
       return absl::OkStatus();
@@ -191,8 +195,8 @@ class PathAbove {
     return owner == 0 || owner == geteuid() || owner == owner_of_all_;
   }
 
-  // Whether the group of a directory is that which distributions make for each user, with whom
-  // nobody else is in it: umask 002 is usual then. A list of rights may name anybody.
+  // Whether the group of a directory is the one that distributions make for each user, which nobody
+  // else is in; umask 002 is usual then. An access control list might name anybody.
   static bool OwnersAlone(int directory, const struct stat& info) {
     const std::string by_number = absl::StrCat("/proc/self/fd/", directory);
     if (getxattr(by_number.c_str(), "system.posix_acl_access", nullptr, 0) > 0) return false;
@@ -226,7 +230,7 @@ class PathAbove {
   const std::string& path_;
   UniqueFd at_;
   std::string where_;
-  std::vector<std::string> names_;  // still to be entered, the next one last
+  std::vector<std::string> names_;  // still to be entered; the next one is the last
   int links_ = 0;
   uid_t owner_of_all_ = 0;
 };

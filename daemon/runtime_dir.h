@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of the daemon's sockets, safe beside other users: nothing in it is taken that
-// somebody else has prepared, and no link is followed. Any thread.
+// Takes the directory of the daemon's sockets, safely beside other users: follows no link, and
+// takes nothing in it that another user has prepared. Any thread.
 #pragma once
 
 #include <functional>
@@ -13,20 +13,25 @@
 
 namespace ferry {
 
-// For the lock of a daemon that is about to end.
+// How long to wait for the lock of a daemon that is about to end.
 struct LockPatience {
   absl::Duration most = absl::ZeroDuration();
-  std::function<void(const std::string& file)> waits;  // called once if it has to be waited for
+  // Called once, if the lock has to be waited for.
+  std::function<void(const std::string& file)> waits;
 };
 
-// Makes `path`, which is absolute, and the directories in it, with their modes; all of them belong
-// to this process's user afterwards and nobody else may write there, nor in those above them (but
-// root; but in those whose users each have what is their own, as in /tmp). The result is the lock
-// on it, held as long as the daemon lives, however it ends: two daemons must not take each other's
-// sockets away. PERMISSION_DENIED/CONFIG_INVALID if it is another user's, or a link, or if others
-// may write above it; ALREADY_EXISTS if another daemon has it, and still has it after `patience`: a
-// process that was killed holds its lock until its memory is taken apart, with GPUs' contexts for
-// seconds. `client` and `admin` are who their sockets are for.
+// Makes the directory `path` (absolute) and those in it for the sockets, and locks it. Afterwards
+// all of them belong to this process's user and have the modes that `client` and `admin` (access to
+// their sockets) ask for.
+//
+// Refused: a directory of another user, a link, a directory in which others may write; the same for
+// the directories above, except that root may write there, and that anybody may where the sticky
+// bit protects each user's files, as in /tmp. Then the error is PERMISSION_DENIED/CONFIG_INVALID.
+//
+// The result is the lock. The daemon holds it as long as it lives, however it ends, so that two
+// daemons do not take each other's sockets away. ALREADY_EXISTS if another daemon holds it even
+// after `patience`. A killed process holds its lock until its memory is taken apart, which takes
+// seconds with GPU contexts.
 absl::StatusOr<UniqueFd> TakeRuntimeDir(const std::string& path, SocketAccess client,
                                         SocketAccess admin, const LockPatience& patience);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for one run of a program after the other: what is small is kept, what is large goes back
-// to the system at once. Home: whoever runs programs.
+// Memory that one run of a program after the other borrows. Up to kKept bytes are kept for the next
+// run; more goes back to the system with Shrink. Owns the memory. Home: the thread that runs the
+// programs.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,14 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // `bytes` of a page's alignment, until the next call or Shrink. What they hold is whatever the
-  // last one left. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has none.
+  // `bytes` bytes, aligned to a page, valid until the next Get or Shrink. They hold whatever the
+  // run before left there. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has no memory.
   absl::StatusOr<absl::Span<std::byte>> Get(uint64_t bytes);
   void Swap(Scratch& other) {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
   }
-  // Gives back what is more than kKept.
+  // Gives the memory back to the system if it is more than kKept.
   void Shrink();
   uint64_t bytes() const { return bytes_; }
 

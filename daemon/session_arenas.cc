@@ -18,15 +18,16 @@ absl::Status WithHolders(const absl::Status& status, const std::string& holders)
   return WithText(status, absl::StrCat(status.message(), "; largest holders: ", holders));
 }
 
-// Allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
+// The most allocations of a GPU arena: their descriptors fit one packet, here and between daemons.
 constexpr size_t kMostSegments = Door::kMaxFds;
 
-// Of the quota of arenas: one for each allocation, since each has a descriptor of the daemon's.
+// How many arenas of the quota it counts for: one for each allocation, because each needs a
+// descriptor of the daemon.
 size_t ArenaSlots(const MemoryShare& memory) {
   return std::max<size_t>(memory.segment_bytes.size(), 1);
 }
 
-// What it takes of its device. CUDA's granules are of 2 MiB.
+// How many bytes it takes of its device. CUDA's granules are 2 MiB.
 uint64_t HeldBytes(const MemoryShare& memory) {
   if (memory.kind == MemoryKind::kCudaVmm) {
     uint64_t sum = 0;
@@ -111,7 +112,8 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
                                 memory.segment_bytes.size()));
   }
   for (size_t i = 0; i < fds.size(); ++i) {
-    // Anything else may take long to close, and what is mapped is closed on a memory thread.
+    // A descriptor of any other kind may take long to close, and those of mapped memory are closed
+    // on a memory thread.
     if (memfd) {
       RETURN_IF_ERROR(OfField(Annotate(CheckMemfd(fds[i].get(), memory.bytes), "register an arena"),
                               memory.bytes == 0 ? "bytes" : "memory"));
@@ -175,7 +177,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     registered.mapped_bytes = added.mapping->share().segment_bytes.front();
     shown = added.mapping->fds();
   } else if (added.kind == MemoryKind::kMemfd) {
-    // Before the mapping can be destroyed, which is a task of the same thread.
+    // Posted before the mapping can be destroyed, which is a later task of the same thread.
     device.memory->Post(
         [mapping = static_cast<HostMapping*>(added.mapping.get())] { mapping->Populate(); });
   }

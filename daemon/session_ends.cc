@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionTable's other end: how sessions close, and when what they leave goes.
+// How SessionTable's sessions close, and when what they leave behind is destroyed.
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -31,7 +31,8 @@ mode_t SocketAccess::directory_mode() const {
   mode_t all = 0700;
   if ((mode & 0070) != 0) all |= 0050;
   if ((mode & 0007) != 0) all |= 0005;
-  if (owner != kOwnUser && owner != geteuid()) all |= 0001;  // to the directory one of the others
+  // To the directory the socket's owner is one of the others.
+  if (owner != kOwnUser && owner != geteuid()) all |= 0001;
   return all;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may connect to a Unix socket, and so use the directory that it is in. A value; any thread.
+// Owner, group and mode of a Unix socket, that is, who may connect to it; and the mode of its
+// directory that fits this. A value; any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +16,13 @@ struct SocketAccess {
 
   // The daemon's own socket; implicit, since that is what most are.
   SocketAccess(mode_t mode) : mode(mode) {}  // NOLINT(google-explicit-constructor)
-  // INVALID_ARGUMENT/CONFIG_INVALID if there is no such user or group, which may have gone since
-  // the configuration was checked.
+  // INVALID_ARGUMENT/CONFIG_INVALID if there is no such user or group. (It may have been removed
+  // since the configuration was checked.)
   static absl::StatusOr<SocketAccess> From(const Config::SocketAccess& settings);
 
-  // Of the directory, which stays the daemon's and has the socket's group: whoever the socket is
-  // for may pass, and look if the socket's mode is what lets them.
+  // The mode of the socket's directory, which belongs to the daemon and to the socket's group.
+  // Whoever may connect to the socket may pass through the directory. Those whom the socket's mode
+  // lets in may list it too.
   mode_t directory_mode() const;
 
   mode_t mode;

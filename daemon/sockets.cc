@@ -34,7 +34,7 @@
 namespace ferry {
 namespace {
 
-// Connections inherit it; older kernels say no.
+// Accepted connections inherit it. Older kernels do not know it.
 void RefuseDescriptors(int listener) {
   const int off = 0;
   setsockopt(listener, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
@@ -48,7 +48,7 @@ int SocketOption(int socket, int option) {
 
 struct End {
   uint32_t address[4] = {};
-  uint16_t port = 0;  // as on the wire
+  uint16_t port = 0;  // in network byte order
 };
 End EndOf(const sockaddr_storage& from) {
   End end;
@@ -64,8 +64,8 @@ End EndOf(const sockaddr_storage& from) {
   return end;
 }
 
-// Whose the other end of a TCP connection within this host and network namespace is; none: it is
-// elsewhere, has been closed, or the kernel does not say.
+// The uid at the other end of a TCP connection within this host and network namespace. Nothing if
+// the other end is elsewhere, has been closed, or the kernel does not say.
 std::optional<uid_t> UserOfThisHost(int socket, const sockaddr_storage& theirs) {
   sockaddr_storage ours{};
   socklen_t size = sizeof(ours);
@@ -86,7 +86,7 @@ std::optional<uid_t> UserOfThisHost(int socket, const sockaddr_storage& theirs) 
   ask.body.sdiag_family = static_cast<uint8_t>(theirs.ss_family);
   ask.body.sdiag_protocol = IPPROTO_TCP;
   ask.body.idiag_states = ~0u;
-  // As the other end sees it.
+  // The connection as the other end sees it.
   ask.body.id.idiag_sport = there.port;
   ask.body.id.idiag_dport = here.port;
   memcpy(ask.body.id.idiag_src, there.address, sizeof(there.address));
@@ -98,7 +98,7 @@ std::optional<uid_t> UserOfThisHost(int socket, const sockaddr_storage& theirs) 
   if (!netlink.valid() || send(netlink.get(), &ask, sizeof(ask), 0) != sizeof(ask)) {
     return std::nullopt;
   }
-  // It was answered while it was sent.
+  // The kernel has answered while the request was sent.
   const ssize_t length = recv(netlink.get(), answer, sizeof(answer), 0);
   const auto* const header = reinterpret_cast<const nlmsghdr*>(answer);
   if (length < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) ||
@@ -106,7 +106,7 @@ std::optional<uid_t> UserOfThisHost(int socket, const sockaddr_storage& theirs) 
     return std::nullopt;
   }
   const auto* const found = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
-  if (found->idiag_state != TCP_ESTABLISHED) return std::nullopt;  // nobody's any more
+  if (found->idiag_state != TCP_ESTABLISHED) return std::nullopt;  // it belongs to nobody any more
   return found->idiag_uid;
 }
 
@@ -136,7 +136,7 @@ absl::StatusOr<Visitor> VisitorOf(int socket) {
     visitor.name = absl::StrCat("uid ", credentials.uid);
     return visitor;
   }
-  // Users of this host have its addresses in common.
+  // Users of this host share its addresses.
   std::string whose;
   if (const std::optional<uid_t> uid = UserOfThisHost(socket, address)) {
     whose = absl::StrCat(" of uid ", *uid);
@@ -149,7 +149,7 @@ absl::StatusOr<Visitor> VisitorOf(int socket) {
   } else if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr) || IN6_IS_ADDR_LOOPBACK(&six.sin6_addr)) {
     inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof(text));
     visitor.name = text;
-  } else {  // who has one address of a network may have all
+  } else {  // whoever has one address of such a network may have all
     memset(six.sin6_addr.s6_addr + 8, 0, 8);
     inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof(text));
     visitor.name = absl::StrCat(text, "/64");
@@ -181,7 +181,7 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAcc
     return ErrnoError(absl::StatusCode::kUnavailable, Reason::kInternal,
                       absl::StrCat("listen on ", path, ": ", what), errno);
   };
-  // A socket file that somebody still answers belongs to another daemon.
+  // A socket file on which somebody still answers belongs to another daemon.
   {
     UniqueFd probe(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ||

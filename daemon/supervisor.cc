@@ -23,7 +23,7 @@
 namespace ferry {
 namespace {
 
-constexpr int kFirstSocket = 3;  // systemd's
+constexpr int kFirstSocket = 3;  // the first descriptor that systemd passes
 constexpr absl::string_view kNames[] = {"client", "attach", "admin", "metrics"};
 
 std::string Find(const Supervisor::Environment& environment, const std::string& name) {
@@ -31,7 +31,7 @@ std::string Find(const Supervisor::Environment& environment, const std::string& 
   return found == environment.end() ? "" : found->second;
 }
 
-// Who has forked this process was meant, if it says another one.
+// Another process id means that the process which has forked this one was meant.
 bool IsFor(const std::string& named, pid_t self) {
   pid_t pid = 0;
   return absl::SimpleAtoi(named, &pid) && pid == self;
@@ -84,7 +84,7 @@ absl::StatusOr<GivenSockets> Supervisor::TakeSockets() {
 
 void Supervisor::Ready(absl::string_view status) { Send("READY=1\n", status); }
 void Supervisor::Reloading(absl::string_view status) {
-  // systemd tells by the time which of several reloads this is of.
+  // By the time systemd tells which of several reloads the message is about.
   Send(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", absl::ToUnixMicros(MonotonicNow()), "\n"),
        status);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What started the daemon and looks after it, as systemd says it: sockets that were opened for the
-// daemon ($LISTEN_FDS), and datagrams that say how it goes ($NOTIFY_SOCKET). Where neither is set
-// nobody is told anything. Why not libsystemd:
+// Speaks systemd's protocol with whatever started the daemon and watches it: takes over sockets
+// that were opened for the daemon ($LISTEN_FDS), and sends datagrams that say how the daemon is
+// ($NOTIFY_SOCKET). If neither variable is set, does nothing. Why not libsystemd:
 // docs/decisions/2026-11-26-systemd-without-its-library.md. One thread.
 #pragma once
 
@@ -23,35 +23,41 @@ using GivenSockets = std::map<std::string, UniqueFd>;
 class Supervisor {
  public:
   using Environment = std::map<std::string, std::string>;
-  // Of `environment` what is meant for process `self`.
+  // Takes from `environment` what is meant for the process `self`, and ignores what is meant for
+  // another.
   Supervisor(const Environment& environment, pid_t self);
 
-  // Once: their descriptors are this process's from the first of systemd's (3) on. Those of unknown
-  // name are closed, and told in the log. INVALID_ARGUMENT/CONFIG_INVALID if a name comes twice.
+  // Takes the sockets that systemd passed (descriptors 3 and up). Call it once. A socket of unknown
+  // name is closed and named in the log. INVALID_ARGUMENT/CONFIG_INVALID if a name comes twice.
   absl::StatusOr<GivenSockets> TakeSockets();
 
-  // Whether somebody listens.
+  // Whether a supervisor listens ($NOTIFY_SOCKET is set).
   bool present() const { return !path_.empty(); }
-  // It must hear Alive() so often, or it ends this process; InfiniteDuration(): it does not ask.
+  // The supervisor ends this process if Alive is not called for this long. InfiniteDuration(): it
+  // does not watch.
   absl::Duration watchdog() const { return watchdog_; }
 
-  // Never waits; what cannot be sent is lost. `status` is one line for people.
+  // None of the following waits; a datagram that cannot be sent is lost. `status` is one line for
+  // people. Ready: the daemon serves.
   void Ready(absl::string_view status);
-  // It reads its configuration again, until Ready is called.
+  // The daemon reads its configuration again; over with the next Ready.
   void Reloading(absl::string_view status);
+  // A sign of life, for watchdog().
   void Alive(absl::string_view status);
-  // Something does not go on: a line, and no sign of life.
+  // Part of the daemon stands still: sends the status, and no sign of life.
   void Silent(absl::string_view status);
-  // From now on this process ends; it is given `more` from now, again with each call.
+  // The process ends from now on. The supervisor grants it `more` time from now; a further call
+  // grants it again.
   void Stopping(absl::string_view status, absl::Duration more);
 
  private:
   void Send(absl::string_view words, absl::string_view status);
 
-  std::string path_;  // as systemd writes it: "@..." is an abstract one; "": nobody listens
+  // Path of the supervisor's socket; "@..." is an abstract one; "": nobody listens.
+  std::string path_;
   absl::Duration watchdog_ = absl::InfiniteDuration();
-  int sockets_ = 0;    // how many were given
-  std::string names_;  // theirs, with ':' between
+  int sockets_ = 0;    // how many sockets were passed
+  std::string names_;  // their names, with ':' between
 };
 
 }  // namespace ferry

@@ -15,7 +15,8 @@ Traffic::Way WayOf(const Transfer& transfer) {
           send ? transfer.destination : transfer.source, transfer.route};
 }
 
-// The firings of prepared batches: the transfers of a batch come one after the other.
+// Reads the firings of prepared batches. The transfers of a batch come one after the other, so the
+// last answer is kept.
 class Firings {
  public:
   explicit Firings(SessionTable& sessions) : sessions_(sessions) {}

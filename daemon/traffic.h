@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has moved since the start: by the device here, the device at the other end and the route,
-// and by session. Two looks at it make rates. Home: control. Owner: TransferDriver.
+// Counts what has moved since the daemon's start: by the device here, the device at the other end
+// and the route, and by session. The difference of two Views makes rates. Home: control. Owner:
+// TransferDriver.
 //
-// A transfer counts when it is over. A prepared one counts with each firing of its batch: of those
-// that may still be fired the firings are asked for when somebody looks, because lanes fire them
-// unseen by control.
+// A transfer is counted when it is over. A prepared transfer counts with each firing of its batch.
+// Lanes fire prepared batches unseen by control, so the firings of a batch that may still be fired
+// are read when somebody looks.
 #pragma once
 
 #include <array>
@@ -25,36 +26,40 @@ class SessionTable;
 
 class Traffic {
  public:
-  // By what transfers are counted: our device, the device at the other end, and the route.
+  // The key of the counts: our device, the device at the other end, and the route.
   using Way = std::tuple<GlobalDeviceId, GlobalDeviceId, Route>;
   using Ways = absl::btree_map<Way, Moved>;
-  // The transfers in flight at one state: how many, and when the oldest of them was posted.
+  // The transfers in flight in one state: how many, and when the oldest of them was posted.
   struct Standing {
     uint64_t count = 0;
     absl::Time oldest = absl::InfiniteFuture();
   };
   struct View {
     Ways ways;
-    // Bytes and firings of prepared batches that may still be fired, by session. A session's total
-    // is this and Session::moved.
+    // Bytes and firings, by session, of prepared batches that may still be fired. A session's total
+    // is this plus Session::moved.
     absl::flat_hash_map<SessionId, Moved> fired_of_sessions;
-    std::array<Standing, TransferEngine::kStateNames.size()> states;  // by State
-    std::vector<TransferId> oldest;  // without prepared ones that may be fired; oldest first
-    absl::btree_map<GlobalDeviceId, uint64_t> launched;  // by the device here
+    std::array<Standing, TransferEngine::kStateNames.size()> states;  // by TransferEngine's state
+    // in flight, the oldest first, without prepared transfers that may be fired
+    std::vector<TransferId> oldest;
+    // Transfers on a lane now, by the device here.
+    absl::btree_map<GlobalDeviceId, uint64_t> launched;
     std::array<uint64_t, kRoutes> launched_by_route = {};
-    // Bytes of firings alone, by route: sent, received.
+    // Bytes and counts of firings alone (sent, received), by route.
     std::array<Moved, kRoutes> fired = {};
   };
 
-  // Counts a transfer that is over; returns what it has moved. `firings`: of a prepared transfer,
+  // Counts a transfer that is over; returns what it has moved. `firings`: for a prepared transfer,
   // how many firings of its batch are over.
   Moved OnEnded(const Ended& ended, uint64_t firings);
-  // Goes over everything in flight. View::oldest has at most `oldest` transfers.
+  // Goes over everything in flight, so it costs time in proportion. View::oldest gets at most
+  // `oldest` transfers.
   View Look(const TransferEngine& engine, SessionTable& sessions, size_t oldest = 0) const;
 
  private:
   Ways ways_;
-  std::array<Moved, kRoutes> fired_ = {};  // of prepared ones that are over
+  // What firings have moved, of prepared transfers that are over.
+  std::array<Moved, kRoutes> fired_ = {};
 };
 
 }  // namespace ferry

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drives the pure TransferEngine: gives it posts, messages and time, and carries out what it wants:
-// launches on lanes, messages to peers, watches of 'defined' words, endings to sessions. Home:
-// control.
+// Drives the pure TransferEngine: gives it posts, messages and time, and carries out what it wants,
+// which is launches on lanes, messages to peers, watches of 'defined' words, and endings told to
+// sessions. It refuses posts while the daemon drains. Home: control.
 //
-// Everything the engine wants is carried out in AfterBatch, once for all tasks that ran before it:
-// so many posts become one message to the peer, one task for the lane and one wake-up of the
-// client. What is long, a batch of a thousand posts, is carried out in parts of kPart: peers and
-// lanes are at one while control is at the next.
+// AfterBatch carries out everything that the engine wants, once for all tasks that ran before it.
+// So many posts become one message to the peer, one task for the lane and one wake-up of the
+// client. A long piece of work, such as a batch of a thousand posts, is carried out in parts of
+// kPart transfers, so peers and lanes work on one part while control prepares the next.
 #pragma once
 
 #include <algorithm>
@@ -38,69 +38,77 @@ namespace ferry {
 class TransferDriver {
  public:
   struct Hooks {
-    // `more`: as PeerEvents'.
+    // Says messages to a peer. `more`: as PeerEvents::more.
     std::function<void(PeerId, std::vector<PeerMessage>, bool more)> send;
+    // Asks for a link to the peer.
     std::function<void(PeerId)> want_peer;
-    // Asks the peer for an arena to map by this device; answered by OnPeerArena.
+    // Asks the peer for an arena, to be mapped by this device. OnPeerArena gets the answer.
     std::function<void(PeerId, ArenaId, GlobalDeviceId)> fetch_arena;
-    // OK while bytes read from the peer's arenas may be believed. Any thread.
+    // OK as long as bytes that were read from the peer's arenas may be believed. Any thread.
     std::function<absl::Status(PeerId)> still_valid;
-    // The link's page, ours or the peer's, with slots for prepared transfers; null if there is
-    // none.
+    // The link page (`ours`: the one that we made, else the peer's) with slots for prepared
+    // transfers; null if there is none.
     std::function<std::shared_ptr<LinkPage>(PeerId, bool ours)> page_with_slots;
-    // This life of a daemon, our own among them.
+    // The present incarnation of a daemon, also of this one.
     std::function<Incarnation(PeerId)> incarnation;
-    // What a peer has said of a GPU's communicators; 0: nothing.
+    // The most CTAs that a peer has asked for, for the communicators of its GPU; 0: it has not
+    // said.
     std::function<int(GlobalDeviceId)> max_ctas;
-    // A transfer or a job is over.
+    // A transfer or a job is over. (JobTable has transfers of its own; this tells it.)
     std::function<void(const Ended&)> over;
   };
-  // Copies of at most so many bytes are done on control itself: a hop to the lane costs more.
+  // A copy of at most kInlineBytes in at most kInlineRuns pieces at either end runs on control
+  // itself: handing it to the lane would cost more.
   static constexpr uint64_t kInlineBytes = 4096;
-  static constexpr size_t kInlineRuns = 16;  // and at most so often apart, at either end
-  // What control does between carrying out what that wanted, of what is long.
+  static constexpr size_t kInlineRuns = 16;  // see kInlineBytes
+  // How many transfers of a long piece of work control handles before it carries out what they
+  // want.
   static constexpr size_t kPart = 128;
-  // Launches whose memory has come that are started before control does something else.
+  // How many launches whose memory is there now are started before control does something else.
   static constexpr size_t kStartsAtOnce = 512;
 
+  // `control`, `devices` and `sessions` outlive the driver.
   TransferDriver(Executor& control, LocalDevices& devices, SessionTable& sessions, DeviceMap map,
                  TransferEngine::Options options, Hooks hooks, NcclOptions nccl = {});
 
-  // --- From gRPC and attach.sock.
+  // --- From gRPC and attach.sock. Posts a batch of transfers, all or none.
   PostReply Post(Session& session, PostBatch batch);
-  // Of transfers that are parts of jobs, whose session has admitted them: as the engine's, but that
-  // sends are among receives. They wait until Define says that it is their turn.
+  // Checks the transfers that a job makes by itself, after the session has admitted them. As
+  // TransferEngine::Check, except that sends and receives may be mixed.
   std::vector<TransferEngine::EntryError> CheckOfJobs(absl::Span<const TransferSpec> specs) const;
-  // `posted`: when the job was, whose deadline they have.
+  // Posts them. They wait until Define says that their turn has come. `posted`: when the job was
+  // posted; their deadlines count from then.
   void PostOfJobs(absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
     engine_.Post(posted, SessionOf(first), SequenceOf(first), absl::MakeSpan(specs));
   }
   void Define(TransferId transfer) { engine_.OnDefined(control_.Now(), transfer); }
+  // What became of the transfers that Cancel named: asked to end; over before.
   struct CancelCounts {
     uint32_t requested = 0;
     uint32_t over = 0;
   };
   CancelCounts Cancel(Session& session, const std::vector<uint64_t>& sequences,
                       const absl::Status& why);
-  // The session is a member of the domain, by its client's name for it, on our device: as
-  // TransferEngine's. NOT_FOUND/DEVICE_UNKNOWN, INVALID_ARGUMENT/FIELD_INVALID.
+  // Makes the session a member of `domain` on `device`, which must be ours, under the name that its
+  // client gives itself; as TransferEngine::Join. NOT_FOUND/DEVICE_UNKNOWN,
+  // INVALID_ARGUMENT/FIELD_INVALID.
   absl::Status Join(Session& session, const std::string& domain, GlobalDeviceId device,
                     const std::string& name);
-  // Refuses new posts, or takes them again; peers are told. As TransferEngine's. What continues
-  // something that is in flight is taken until then.
+  // With a time: refuses new posts from now on, and tells peers. Until that time it still takes
+  // batches that continue a transfer in flight. Without a time: takes posts again.
   void SetDraining(std::optional<absl::Time> until) {
     draining_ = until.has_value();
     draining_until_ = until.value_or(absl::InfinitePast());
     engine_.SetDraining(control_.Now(), until);
   }
   bool draining() const { return draining_; }
-  // Batches that were taken while it drained, ever.
+  // How many batches it has ever taken while it drained.
   uint64_t continued() const { return continued_; }
-  // Asks everything that is not launched to end.
+  // Asks every transfer that is not launched to end.
   void CancelAll(const absl::Status& why);
-  // Asks what has no partner to end, unless it continues something that is in flight, or `may_come`
-  // says of the other device that one may still come from there. How many were asked, and how many
-  // were left.
+  // Asks every transfer without a partner to end, with two exceptions: transfers that continue one
+  // in flight, and transfers for which `may_come` (of the other device) says that the partner may
+  // still come. Returns how many were asked, and how many were left for these two reasons.
   struct Unmatched {
     size_t asked = 0;
     size_t left = 0;
@@ -108,19 +116,20 @@ class TransferDriver {
   Unmatched CancelUnmatched(const absl::Status& why,
                             const std::function<bool(GlobalDeviceId)>& may_come);
 
-  // --- From the session table.
+  // --- From the session table. EndSession: the client is gone. EndPrepared: asks the prepared
+  // batch of `transfer` to end.
   void EndSession(SessionId session);
   void EndPrepared(TransferId transfer, const absl::Status& why);
 
-  // --- Of a transfer, or from the job table: the session hears of an ending, whoever waits for it
-  // too, and the client with the next flush.
+  // --- From the engine, or from the job table: a transfer or job is over. Tells its session at
+  // once, then Hooks::over; the client sees it with the next flush.
   void Over(const Ended& ended);
 
-  // --- From a reload; as TransferEngine's.
+  // --- From a reload: as TransferEngine's.
   PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices) {
     return engine_.AddPeer(name, node_devices);
   }
-  // Its link is lost already.
+  // The peer's link must be lost already.
   void RemovePeer(PeerId peer, const absl::Status& why) {
     engine_.RemovePeer(control_.Now(), peer, why);
   }
@@ -130,12 +139,12 @@ class TransferDriver {
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
-  // The answer to fetch_arena.
+  // The answer to Hooks::fetch_arena.
   void OnPeerArena(PeerId peer, ArenaId arena,
                    absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
   void OnPeerArenaGone(PeerId peer, ArenaId arena);
 
-  // --- From lanes (posted).
+  // --- From lanes, posted to control.
   void OnResults(std::vector<OpResult> results);
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
   void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
@@ -143,16 +152,16 @@ class TransferDriver {
     engine_.OnSmsBusy(control_.Now(), device, until);
   }
 
-  // --- From operators, of communicators. As TransferEngine's and CommTable's; the attempt
-  // concerned.
+  // --- From operators, about communicators: as TransferEngine's and CommTable's. Evict and Abort
+  // return the attempt that they act on.
   absl::Status WarmComm(const Clique& clique);
   absl::StatusOr<uint32_t> EvictComm(const Clique& clique);
   absl::StatusOr<uint32_t> AbortComm(const Clique& clique, uint32_t attempt);
 
-  // Ends all communicators. Control has stopped; the lanes have not.
+  // Ends all communicators and waits for that. Control must have stopped; the lanes must still run.
   void StopComms() { comms_.Stop(); }
 
-  // Carries out what the engine wants; when it wants to be called again.
+  // Carries out what the engine wants. Returns when it wants to be called again.
   absl::Time AfterBatch();
 
   const TransferEngine& engine() const { return engine_; }
@@ -161,34 +170,40 @@ class TransferDriver {
   }
   void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
   const TransferMetrics& metrics() const { return metrics_; }
+  // A batch, of transfers or of jobs, was refused.
+  void OnRejected(const absl::Status& why) { metrics_.OnRejected(why); }
   Traffic::View LookAtTraffic(size_t oldest = 0) const {
     return traffic_.Look(engine_, sessions_, oldest);
   }
   CommTable& comms() { return comms_; }
 
  private:
-  // Who runs a launch on its lane; kBundle: NcclTransport, what is armed there.
+  // Which object of the lane runs a launch. kBundle: NcclTransport, which keeps an armed transfer.
   enum Way : uint8_t { kCopy, kArmed, kTcp, kUcx, kBundle };
   static constexpr size_t kWays = 5;
-  struct Running {  // a launch that a lane has
+  struct Running {  // a launch that a lane has and has not answered
     LocalDevice* device = nullptr;
     Way way = kCopy;
     uint32_t attempt = 0;
-    std::vector<const DeviceMemory*> pins;  // of the peer's arenas
+    std::vector<const DeviceMemory*> pins;  // arenas of the peer that the launch uses
   };
+  // A 'defined' word that a lane shall watch until it is `target`.
   struct LaneWatch {
     TransferId transfer;
     DefinedWord word;
     uint64_t target = 0;
   };
+  // A launch that a lane shall abort.
   struct LaneAbort {
     TransferId transfer;
     uint32_t attempt = 0;
     absl::Status why;
     Way way = kCopy;
   };
+  // Everything that one lane is given in AfterBatch.
   struct LaneWork {
-    std::array<std::vector<TransportOp>, kWays> ops;  // by Way; none of kBundle
+    std::array<std::vector<TransportOp>, kWays> ops;  // by Way; kBundle has none
+    // Halves to arm in bundles.
     std::vector<BundleHalf> bundled;
     std::vector<LaneWatch> watches;
     std::vector<TransferId> unwatch;
@@ -198,36 +213,40 @@ class TransferDriver {
              std::all_of(ops.begin(), ops.end(), [](const auto& of_way) { return of_way.empty(); });
     }
   };
-  // Null if the device has none.
+  // The device's transport for `way`; null if it has none.
   static Transport* TransportOf(const LocalDevice& device, Way way);
 
-  // What a batch continues; none if that is not of its session, or the batch is prepared.
+  // The transfer that the batch continues. None if that transfer is not the session's, or if the
+  // batch is prepared.
   static TransferId ContinuedBy(const Session& session, const PostBatch& batch);
-  // OK, or DEVICE_UNKNOWN with the node that has it.
+  // OK if the device is ours, else DEVICE_UNKNOWN, which names the node that has it.
   absl::Status CheckOwn(GlobalDeviceId device) const;
+  // Carries out everything in an outbox.
   void Carry(Outbox outbox);
   // Parts of Carry. What is to be said goes with the next FlushPeers.
   void Address(std::vector<std::pair<PeerId, PeerMessage>> messages);
   void StartWatch(const Watch& watch);
   void Abort(TransferId transfer, const absl::Status& why);
   void Obey(GroupOrder&& order);
-  // After every kPart of something long: what it wanted of lanes and peers so far is carried out.
-  // Clients hear of it at the end, and groups are cut then.
+  // Called after each kPart transfers of something long: carries out what they want of lanes and
+  // peers so far. Clients are told, and groups are cut, only at the end.
   void CarryPart();
   CommTable::Hooks CommHooks();
+  // Our part of one chunk of a group.
   GroupPart PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes);
   void LaunchGroup(const GroupLaunch& launch);
   // Our part of each chunk of a group.
   std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
   void ArmInBundle(const Launch& launch);
   void Start(Launch&& launch);
-  // Whose lane runs it: ours that is a GPU, if either end is, for only those can touch its memory.
+  // The device whose lane runs the launch. Only a GPU's lane can touch that GPU's memory, so it is
+  // the end of ours that is a GPU, if there is one.
   LocalDevice& RunnerOf(const Launch& launch);
-  // An arena that a GPU has to be shown before it copies the arena's bytes fast. The memory of a
-  // host device is registered, once for all GPUs: `gpu` is null. Memory that came by a legacy
-  // handle to another GPU is opened for `gpu` too.
+  // An arena that a GPU must be shown once before it copies the arena's bytes fast. Memory of a
+  // host device is registered, once for all GPUs (`gpu` is null). Memory of another GPU that came
+  // by a legacy handle is opened for `gpu`.
   struct Showing {
-    std::optional<PeerId> peer;  // whose arena it is; none: ours
+    std::optional<PeerId> peer;  // the peer whose arena it is; none: ours
     ArenaId arena;
     CudaDevice* gpu = nullptr;
     bool operator==(const Showing&) const = default;
@@ -237,24 +256,26 @@ class TransferDriver {
                         shown.arena, shown.gpu);
     }
   };
-  // The first such arena of the launch that nobody has tried yet.
+  // The first arena of the launch that must be shown and was not tried yet.
   std::optional<Showing> NextToShow(const Launch& launch, CudaDevice& gpu) const;
-  // False, and the launch is kept until it was tried, if there is one.
+  // True if no arena of the launch must be shown. Else shows the next one and keeps the launch
+  // until that was tried.
   bool IsShown(Launch& launch, LocalDevice& runner);
   void PinOn(ArenaId arena, CudaDevice& gpu);
   void OpenOn(const Showing& shown);
   void OnShown(const Showing& shown);
-  // Those that waited for memory are started soon, or answered with `status`.
+  // Starts these launches soon, or, if `status` is not OK, answers them with it.
   void StartSoon(std::vector<Launch> launches, const absl::Status& status);
   void StartSome();
-  // The launch's memory, or ROUTE_UNAVAILABLE; false if a peer's arena must be fetched first.
+  // Fills in the launch's memory, or ROUTE_UNAVAILABLE. False if a peer's arena must be fetched
+  // first.
   absl::StatusOr<bool> Resolve(const Launch& launch, const LocalDevice& runner, TransportOp& op);
-  // The peer's arenas that a lane is about to read, until Unpin.
+  // Pins the peer's arenas that a lane is about to read, until Unpin.
   std::vector<const DeviceMemory*> PinRemote(const Launch& launch);
-  // What fires an armed launch, or ROUTE_UNAVAILABLE.
+  // The words that fire an armed launch, or ROUTE_UNAVAILABLE.
   absl::StatusOr<PreparedEnds> ResolveEnds(const Launch& launch);
   PreparedBatch* FindPrepared(TransferId transfer, uint32_t batch);
-  // Takes out a launch that waits for its memory; false if none does.
+  // Takes out a launch that waits for its memory, and its attempt; false if there is none.
   bool StopFetching(TransferId transfer, uint32_t* attempt);
   void Unpin(const std::vector<const DeviceMemory*>& pins);
   void OnEnded(const Ended& ended);
@@ -277,18 +298,20 @@ class TransferDriver {
   bool draining_ = false;
   absl::Time draining_until_ = absl::InfinitePast();
   uint64_t continued_ = 0;
+  // Launches that lanes have.
   absl::flat_hash_map<TransferId, Running> running_;
+  // The device whose lane that watches a transfer's 'defined' word.
   absl::flat_hash_map<TransferId, LocalDevice*> watching_;
-  // Launches that wait for a peer's arena, by peer and arena.
+  // Launches that wait for an arena of a peer, by peer and arena.
   absl::flat_hash_map<std::pair<PeerId, ArenaId>, std::vector<Launch>> fetching_;
-  // Launches that wait until a GPU was shown an arena. An entry is there while that is under way,
-  // also if nobody waits any more.
+  // Launches that wait until a GPU was shown an arena. The entry stays until that was tried, even
+  // if no launch waits any more.
   absl::flat_hash_map<Showing, std::vector<Launch>> showing_;
-  // Whose wait is over, with how.
+  // Launches whose wait for memory is over, with its outcome.
   std::deque<std::pair<Launch, absl::Status>> starting_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
-  absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // in AfterBatch
-  std::vector<TransferId> settling_;                                // in OnGroupsOver
+  absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // collected in AfterBatch
+  std::vector<TransferId> settling_;                                // collected in OnGroupsOver
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
 };
 

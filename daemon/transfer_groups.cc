@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferDriver's groups: what joins the engine to the communicators.
+// TransferDriver's groups: connects the engine with CommTable.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +32,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
   };
   hooks.incarnation = [this](GlobalDeviceId device) {
     const auto owner = engine_.devices().owner.find(device);
-    // Its node may have left since the opening was ordered, which ends it.
+    // The node may have left since the opening was ordered; that will end the opening.
     return owner == engine_.devices().owner.end() ? Incarnation()
                                                   : hooks_.incarnation(owner->second);
   };
@@ -66,7 +66,7 @@ std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
   std::vector<GroupPart> parts;
   parts.reserve(launch.chunks.size());
   for (const GroupChunk& chunk : launch.chunks) {
-    if (chunk.bundle != 0) continue;  // its lane has them
+    if (chunk.bundle != 0) continue;  // the lane has the halves of a bundle
     parts.push_back(PartOf(chunk.side == Side::kSend, chunk.layout, chunk.offset, chunk.bytes));
   }
   return parts;

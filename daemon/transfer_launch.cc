@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferDriver's launches: whose lane runs one, what memory it needs there, and its start.
+// TransferDriver's launches: which lane runs a launch, what memory it needs there, and its start.
 #include <string.h>
 
 #include <utility>
@@ -14,14 +14,14 @@
 namespace ferry {
 namespace {
 
-// How the device that runs a launch gets at the memory of it.
+// How the device that runs a launch reaches the launch's memory.
 struct Reach {
   const CudaDevice* gpu = nullptr;  // null: a host device
-  absl::Status reached;             // why it cannot touch some of it
-  bool by_engine = false;           // see CopyPiece, both
+  absl::Status reached;             // why the device cannot touch some of the memory
+  bool by_engine = false;           // this and slow_road: see CopyPiece
   bool slow_road = false;
 
-  // Where a memory begins for this device.
+  // The address at which memory begins for this device.
   std::byte* Begin(const DeviceMemory& memory) {
     if (gpu == nullptr) return memory.data();
     reached.Update(gpu->CanReach(memory));
@@ -37,7 +37,8 @@ LocalDevice& TransferDriver::RunnerOf(const Launch& launch) {
   LocalDevice* const own = devices_.Find(launch.device);
   FERRY_CHECK(own != nullptr);
   if (launch.route != Route::kLocal) return *own;
-  // A GPU that pushes is faster than one that pulls, the more the smaller the steps.
+  // A GPU that writes to the other is faster than one that reads from it, the more so the smaller
+  // the steps are.
   LocalDevice* const other = devices_.Find(launch.remote_device);
   return other->gpu != nullptr ? *other : *own;
 }
@@ -69,7 +70,7 @@ bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
   if (runner.gpu == nullptr || launch.role != LaunchRole::kCopy) return true;
   const std::optional<Showing> next = NextToShow(launch, *runner.gpu);
   if (!next.has_value()) return true;
-  // An entry stays until it was tried, also when nobody waits for it any more.
+  // An entry stays until the arena was tried, even if no launch waits any more.
   const auto [waiting, first] = showing_.try_emplace(*next);
   waiting->second.push_back(std::move(launch));
   if (!first) return false;
@@ -81,8 +82,8 @@ bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
   return false;
 }
 
-// Both on the memory thread where the memory is unmapped too, so not before; what a peer has is
-// held by a pin of ours.
+// Both run on the memory thread that also unmaps the memory, so the memory is still mapped. An
+// arena of a peer is held by a pin of ours.
 void TransferDriver::PinOn(ArenaId id, CudaDevice& gpu) {
   Arena* const arena = sessions_.FindArena(id);
   devices_.Find(arena->device)->memory->Post([this, id, memory = arena->mapping.get(), gpu = &gpu] {
@@ -159,7 +160,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   op.priority = launch.priority;
   op.tag = launch.tag;
   Reach reach{runner.gpu};
-  Arena* arena = nullptr;  // of the last extent
+  Arena* arena = nullptr;  // the arena of the last extent
   std::byte* begin = nullptr;
   const auto address = [&](const Range& extent) {
     if (arena == nullptr || arena->id != extent.arena) {
@@ -175,7 +176,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   if (launch.armed.has_value()) {
     ASSIGN_OR_RETURN(op.prepared, ResolveEnds(launch));
     op.prepared->silent = runner.gpu != nullptr;
-    // On mapped only the other end copies.
+    // On mapped only the destination copies.
     if (launch.route == Route::kMapped && launch.role == LaunchRole::kSend) return true;
   }
   if (launch.role != LaunchRole::kCopy) {
@@ -185,7 +186,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   }
 
   absl::InlinedVector<const std::byte*, 1> remote;
-  const DeviceMemory* mapping = nullptr;  // of the last extent
+  const DeviceMemory* mapping = nullptr;  // the mapping of the last extent
   ArenaId mapped;
   for (const Range& extent : launch.remote_layout.extents()) {
     if (launch.route == Route::kLocal) {
@@ -226,7 +227,7 @@ std::vector<const DeviceMemory*> TransferDriver::PinRemote(const Launch& launch)
 }
 
 PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch) {
-  // Both stay until the transfer is over.
+  // The session and its record of the batch stay until the transfer is over.
   return sessions_.Find(SessionOf(transfer))->FindPrepared(batch)->batch.get();
 }
 

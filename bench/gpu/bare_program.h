@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that does nothing but to initialize CUDA and to open a GPU's context: what every client
-// pays before libferry has its turn. Holds the context as long as the object lives. One thread.
+// A process that only initializes CUDA and opens a GPU's context: what every client pays before
+// libferry begins. It holds the context as long as the object lives. One thread.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ namespace ferry::bench {
 
 struct CudaStart {
   absl::Duration init;     // opening libcuda, and cuInit
-  absl::Duration context;  // of the primary context
+  absl::Duration context;  // opening the primary context
 };
-// Of this process, once; nothing if there is no such GPU.
+// Does it in this process; call it once. Nothing if there is no such GPU.
 std::optional<CudaStart> StartCuda(int device);
 
 class BareProgram {
  public:
-  // `self` and the device run RunBareProgram.
+  // Starts `self` with the device, so that it calls RunBareProgram.
   static absl::StatusOr<BareProgram> Start(const std::string& self, int device);
 
   absl::Duration init() const { return times_.init; }
@@ -36,7 +36,7 @@ class BareProgram {
   CudaStart times_;
 };
 
-// Writes both times to the socket, and waits until it is closed.
+// Writes both times to the socket, and waits until the socket is closed. Returns the exit status.
 int RunBareProgram(int device, int socket);
 
 }  // namespace ferry::bench

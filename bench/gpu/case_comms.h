@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What communicators cost, how they end and come back, and what many of them do to one another;
-// with daemons of their own, since these are killed and their first communicator is measured.
+// What communicators cost, how they end and come back, and how many of them disturb one another.
+// Starts daemons of its own, because it kills them and measures their first communicator.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,7 +11,7 @@
 
 namespace ferry::bench {
 
-// `name`: one of these. Nobody else may have daemons on the GPUs.
+// `name`: one of kCommCases. Nobody else may have daemons on the GPUs.
 inline constexpr const char* kCommCases[] = {"comms", "loss", "cliques"};
 absl::Status MeasureComms(const GpuSettings& settings, const testing::GpuDriver& driver,
                           absl::string_view name, Report& report);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client leaves that is killed, how long its next life takes to its first transfer, and
+// What a killed client leaves behind, how long its successor takes to its first transfer, and
 // streams that wait while their daemon is killed.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace ferry::bench {
 
 struct LossEnds {
   Nodes& nodes;
-  int there = 0;             // the destination's node; the source's is the first
+  int there = 0;             // node of the destination; the source's is the first node
   uint64_t source = 0;       // global ids
   uint64_t destination = 0;  // kDestinationGpu
   int route = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of route `nccl`, beside NCCL as a program calls it that has both GPUs to itself, with no
-// client to hear and none to tell.
+// The rows of route `nccl`, compared with NCCL as a program calls it that has both GPUs to itself
+// and serves no clients.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace ferry::bench {
 
-// Cases that say nothing of this route add nothing.
+// Cases that say nothing about this route add no rows.
 absl::Status MeasureBesideNccl(const GpuSettings& settings, const testing::GpuDriver* driver,
                                absl::string_view name,
                                const std::function<absl::StatusOr<tools::BenchPair>()>& open_pair,

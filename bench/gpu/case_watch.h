@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says on stderr which case begins, and ends the process with that name if the case is not over in
-// time, with all that it has started: what has no deadline of its own, such as a call that the
-// driver does not answer, has this one. One at a time.
+// Prints on stderr which case begins. If the case is not over in time, ends the process, with that
+// name and with all that it has started. So calls without a deadline of their own, such as one that
+// the driver does not answer, have this one. One at a time.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU rows of the speed table, of one route between two GPUs, beside the driver's own copy.
+// The GPU rows of the speed table, for one route between two GPUs, compared with the driver's own
+// copy.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace ferry::bench {
 
-// "memory" comes before anything has used the daemons; "comms" and "cliques" are of `nccl`.
+// "memory" must come before anything has used the daemons; "comms" and "cliques" are for `nccl`
+// only.
 inline const std::vector<std::string> kGpuCases = {
     "memory", "large", "latency", "many", "sharing", "load", "loss", "comms", "cliques", "peers"};
 inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "tcp", "ucx", "nccl"};
@@ -27,13 +29,13 @@ struct GpuSettings {
   uint64_t pings = 2000;
   std::vector<std::string> cases = kGpuCases;
   std::vector<std::string> routes = kGpuRoutes;
-  GpuPeers peers;            // empty: not asked for
-  uint64_t free_before = 0;  // of the destination's GPU, without daemons
+  GpuPeers peers;            // empty: was not asked for
+  uint64_t free_before = 0;  // free memory of the destination's GPU, without daemons
 };
 
-inline constexpr int kDestinationGpu = 1;  // of the driver's
+inline constexpr int kDestinationGpu = 1;  // by the driver's index
 
-// `local`: the first node has both GPUs; else each has one.
+// On `local` the first node has both GPUs; else each node has one.
 absl::Status MeasureGpus(const GpuSettings& settings, const testing::GpuDriver* driver,
                          Nodes& nodes, int route, Report& report);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of some nodes' daemons, as their operator sees and steers them. What is waited
-// for is there within half a minute, or an error says what was not. One thread.
+// Shows and controls the communicators of several nodes' daemons, as an operator does. Each wait
+// ends within half a minute; after that an error says what did not happen. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ namespace ferry::bench {
 
 class CommControl {
  public:
-  // Of the nodes 0 to `count` - 1; one that has another life needs another object.
+  // For the nodes 0 to `count` - 1. A node that was restarted needs another object.
   static absl::StatusOr<CommControl> Open(const Nodes& nodes, int count);
 
   absl::StatusOr<admin::v1::ListCommsResponse> List(int node);
-  // That of devices `low` and `high`, the first of which is the first node's; returns when it is
-  // open at all nodes, which have no other.
+  // Warms the communicator of devices `low` and `high`; `low` is the first node's. Returns when it
+  // is open at all nodes, which must have no other.
   absl::Status Warm(uint64_t low, uint64_t high);
-  // Returns when no node has this attempt of it any more; the next one may come meanwhile.
+  // Returns when no node has this attempt any more. The next attempt may come meanwhile.
   absl::Status Abort(uint64_t low, uint64_t high);
-  // The latest at a node, and until it is gone there.
+  // The latest attempt at a node; and a wait until an attempt is gone there.
   absl::StatusOr<uint32_t> Attempt(int node);
   absl::Status AwaitGone(int node, uint32_t attempt);
-  // Until one of the node's has a group on its GPU.
+  // Waits until a communicator of the node has a group on its GPU.
   absl::Status AwaitRunning(int node);
-  // The longest that opening took at any node, and what it took there of the GPU's memory.
+  // The longest opening at any node, and the GPU memory that it took there.
   struct Opened {
     absl::Duration took;
     uint64_t bytes = 0;

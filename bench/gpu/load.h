@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trainer does to the GPUs meanwhile: another process (PyTorch's) that multiplies bf16
-// matrices of 8192 on every GPU without a pause, and says how fast. One thread, but for the reader.
+// What a trainer does to the GPUs meanwhile: another process (PyTorch) multiplies bf16 matrices of
+// 8192 on every GPU without a pause, and prints how fast. One thread, except for the reader.
 #pragma once
 
 #include <condition_variable>
@@ -20,11 +20,12 @@ namespace ferry::bench {
 
 class GpuLoad {
  public:
-  // Returns when all GPUs are busy. UNAVAILABLE: there is no python3 with torch and CUDA.
+  // Returns when all GPUs are busy. UNAVAILABLE if there is no python3 with torch and CUDA.
   static absl::StatusOr<std::unique_ptr<GpuLoad>> Start(int gpus);
   ~GpuLoad();
 
-  // TFLOP/s a GPU while `act` is done, again and again; or, without one, while nothing is.
+  // TFLOP/s of a GPU while `act` is done again and again; with a null `act`, while nothing else is
+  // done.
   absl::StatusOr<double> RateWhile(const std::function<absl::Status()>& act);
 
  private:

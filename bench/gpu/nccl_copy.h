@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ncclSend and ncclRecv between two GPUs of one process, as a program calls them that has both to
-// itself: what route `nccl` is measured against. One thread.
+// ncclSend and ncclRecv between two GPUs of one process that has both to itself: what route `nccl`
+// is compared with. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace ferry::bench {
 
-inline constexpr int kRawCtas = 16;  // as transfer.nccl.max_ctas is by default
-// The library that daemons take.
+inline constexpr int kRawCtas = 16;  // the default of transfer.nccl.max_ctas
+// The library that daemons use.
 absl::StatusOr<const NcclApi*> OwnNccl();
 
 class NcclCopy {
@@ -24,10 +24,10 @@ class NcclCopy {
   NcclCopy(const NcclCopy&) = delete;
   NcclCopy& operator=(const NcclCopy&) = delete;
 
-  // A communicator with `max_ctas` at most, and `bytes` of memory on each GPU.
+  // Opens a communicator with at most `max_ctas` CTAs, and allocates `bytes` on each GPU.
   absl::Status Make(int max_ctas, uint64_t bytes);
-  // From device 0 to 1: `count` operations of `bytes`, `together` in each NCCL group, until both
-  // streams are done.
+  // Copies from device 0 to 1: `count` operations of `bytes`, `together` in each NCCL group.
+  // Measures until both streams are done.
   absl::StatusOr<absl::Duration> Copy(uint64_t count, uint64_t bytes, uint64_t together);
 
  private:

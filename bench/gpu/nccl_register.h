@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether NCCL moves memory faster that it was told of before (ncclCommRegister): ncclSend and
-// ncclRecv between two processes, each with a GPU and memory as arenas have it. One thread.
+// Measures whether NCCL moves memory faster that was registered with it before (ncclCommRegister):
+// ncclSend and ncclRecv between two processes, each with a GPU and memory like that of arenas. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,12 @@ struct Registered {
   absl::Duration plain, registered;  // medians of one send of all bytes
 };
 
-// `self` and nothing else run RunNcclRank. UNAVAILABLE: this NCCL cannot register memory.
+// Starts `self` so that it calls RunNcclRank. UNAVAILABLE if this NCCL cannot register memory.
 absl::StatusOr<Registered> MeasureRegistered(const testing::GpuDriver& driver,
                                              const std::string& self, uint64_t bytes, int rounds);
 
-// The receiver, on the second GPU; obeys until the socket closes. Returns its exit status.
+// The receiver, on the second GPU. Carries out orders until the socket closes. Returns the exit
+// status.
 int RunNcclRank(int socket);
 
 }  // namespace ferry::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own copy between two buffers of one process: what Ferry is measured against. One
+// The driver's own copy between two buffers of one process, with which Ferry is compared. One
 // thread.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace ferry::bench {
 
 absl::Status FromCuda(const testing::GpuDriver& driver, CUresult result, const char* doing);
-// Until what was queued there has run; an error after a minute.
+// Waits until everything that was queued on the stream has run; an error after a minute.
 absl::Status AwaitStream(const testing::GpuDriver& driver, CUstream stream, const char* doing);
 
 class PeerCopy {
@@ -24,7 +24,7 @@ class PeerCopy {
   PeerCopy& operator=(const PeerCopy&) = delete;
 
   absl::Status Make();
-  // `times`, from device 0 to 1, or both ways at once.
+  // Copies `times` from device 0 to 1, or both ways at once.
   absl::StatusOr<absl::Duration> Copy(bool both, int times = 1);
 
  private:

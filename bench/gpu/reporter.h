@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process of this program that writes one report to its fd 3 and waits until that is
-// closed: what it holds is there as long as the object lives. One thread.
+// Another process of this program, which writes one report to its fd 3 and waits until that is
+// closed. So whatever the process holds stays as long as the object lives. One thread.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace ferry::bench {
 
 class Reporter {
  public:
-  // Returns when it has written exactly `bytes` to `report`; an error, which says what it was
-  // `doing`, if it ended before or has not in a minute.
+  // Returns when the process has written exactly `bytes` to `report`. An error, which says what it
+  // was `doing`, if it ended before, or has not done so within a minute.
   static absl::StatusOr<Reporter> Start(std::vector<std::string> arguments, const char* doing,
                                         void* report, size_t bytes);
 
@@ -29,7 +29,7 @@ class Reporter {
   UniqueFd socket_;
 };
 
-// As that process: writes the report, and waits. Returns the process's exit status.
+// Called in that process: writes the report, and waits. Returns the exit status.
 int WriteReport(int socket, const void* report, size_t bytes);
 
 }  // namespace ferry::bench

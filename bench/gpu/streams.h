@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of a program that say 'defined' and wait for 'over', as their host sees it. One thread.
+// Streams of a program that store 'defined' words and wait for 'over' words, measured from the
+// host. One thread.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +18,7 @@
 
 namespace ferry::bench {
 
-// A session and a stream of this process at either end of 8 bytes that are prepared.
+// A prepared transfer of 8 bytes, with a session and a stream of this process at either end.
 class StreamPair {
  public:
   struct End {
@@ -31,8 +32,8 @@ class StreamPair {
   StreamPair(const StreamPair&) = delete;
   StreamPair& operator=(const StreamPair&) = delete;
 
-  // From a store by the source's stream until the destination's, which waits for it, is done: the
-  // median of `times`.
+  // The median of `times` measurements from a store by the source's stream to the end of the
+  // destination's stream, which waits for the transfer.
   absl::StatusOr<absl::Duration> Median(uint64_t times);
 
  private:
@@ -46,9 +47,9 @@ class StreamPair {
   CUstream streams_[2] = {};
 };
 
-// The daemon of `node` is killed under streams of this process, each of which waits for a transfer
-// on `device` that nobody will send: until all have gone on. It is started again, and the session
-// is attached to it when this returns.
+// Kills the daemon of `node` while streams of this process wait, each for a transfer on `device`
+// that nobody will send. Returns how long it took until all streams had gone on. When it returns,
+// the daemon was started again and the session is attached to it.
 absl::StatusOr<absl::Duration> KillUnderStreams(const testing::GpuDriver& driver, Nodes& nodes,
                                                 int node, uint64_t device);
 

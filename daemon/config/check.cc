@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only several settings together can have wrong, and what to suggest for a key that is
-// unknown.
+// Checks of several settings together, and what to suggest for an unknown key.
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -81,7 +80,8 @@ void CheckOwnNode(ConfigDraft& draft) {
                                absl::StrJoin(names, ", ")));
     return;
   }
-  // Ids that host devices leave are GPUs'; how many GPUs there are is known later if all are meant.
+  // Ids that host devices do not take are for GPUs. If all GPUs are meant, their number is known
+  // later.
   const size_t ids = own->ids.size();
   const size_t gpus = config.devices.gpus.size();
   if (!draft.given("devices.host") && gpus <= ids) {
@@ -101,7 +101,7 @@ bool BeyondLoopback(const std::string& address) {
   return parsed.ok() && !IsLoopback(*parsed);
 }
 
-// What is missing for a link by `address`; null: nothing.
+// What is missing for a link by `address`; null if nothing is.
 const char* MissingFor(const std::string& address, const ConfigDraft& draft) {
   if (!BeyondLoopback(address)) return nullptr;
   const Config& config = draft.config;
@@ -111,7 +111,7 @@ const char* MissingFor(const std::string& address, const ConfigDraft& draft) {
   return cluster && !secret ? kNeedsSecret : nullptr;
 }
 
-// Whether others dial the port on which this node listens.
+// Whether other nodes dial the port on which this node listens.
 void CheckOwnPort(ConfigDraft& draft) {
   const Config& config = draft.config;
   const absl::StatusOr<HostPort> listen = ParseHostPort(config.peer.listen);
@@ -138,7 +138,7 @@ void CheckAddresses(ConfigDraft& draft) {
       draft.Problem(absl::StrCat("membership.nodes[", i, "]"),
                     "has no address, which each of several nodes needs");
     }
-    // This node's own entry is how others dial it: what it opens is peer.listen.
+    // This node's own entry says how other nodes dial it; it listens on peer.listen.
     const char* const missing =
         node.name == config.node.name ? nullptr : MissingFor(node.address, draft);
     if (missing != nullptr) {
@@ -162,7 +162,7 @@ void CheckAddresses(ConfigDraft& draft) {
   }
 }
 
-// What may stand in a section; empty if there is no such section.
+// The keys of a section; empty if there is no such section.
 std::set<std::string> KeysOf(absl::string_view section) {
   const std::string prefix = section.empty() ? "" : absl::StrCat(section, ".");
   std::set<std::string> known;
@@ -193,9 +193,9 @@ void CheckUcx(ConfigDraft& draft) {
 
 }  // namespace
 
-// As UCX 1.13 and 1.22 were seen to take it, and with what they do not take (patterns, spaces) read
-// as another version might: a word may have a `\` before it, which makes it no alias, and behind it
-// a `:` and what it is for.
+// Reads UCX_TLS as UCX 1.13 and 1.22 were seen to do; what those refuse (patterns, spaces) as
+// another version might read it. A word may begin with `\`, which makes it no alias, and end with
+// `:` and its use.
 bool NamesTcp(const std::string& tls) {
   const auto name_of = [](absl::string_view word) {
     word = absl::StripAsciiWhitespace(word);
@@ -206,7 +206,7 @@ bool NamesTcp(const std::string& tls) {
   if (list.empty()) return false;
   const bool all_but = absl::ConsumePrefix(&list, "^");
   for (const absl::string_view word : absl::StrSplit(list, ',')) {
-    // To leave out a part of TCP, or a pattern that means it, is not sure to leave it out.
+    // A word that leaves out a part of TCP, or a pattern, does not surely leave TCP out.
     if (all_but && (word == "tcp" || word == "\\tcp")) return false;
     const std::string name = name_of(word);
     if (!all_but &&
@@ -244,7 +244,7 @@ std::string SuggestKey(absl::string_view section, absl::string_view key) {
   const std::string nearest = NearestKey(section, key);
   if (!nearest.empty()) return absl::StrCat("did you mean ", nearest, "?");
   const std::set<std::string> known = KeysOf(section);
-  if (known.empty()) return SuggestKey("", "");  // the section is unknown as well
+  if (known.empty()) return SuggestKey("", "");  // the section is unknown too
   return absl::StrCat("known here: ", absl::StrJoin(known, ", "));
 }
 

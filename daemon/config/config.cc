@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
-// `key` says where it stands if the value does not: yaml-cpp puts an absent value on a later line.
+// `key` says where a value stands that is absent: yaml-cpp puts an absent value on a later line.
 void ReadField(const ConfigField& field, const YAML::Node& key, const YAML::Node& node,
                const OriginOf& origin, ConfigDraft& draft) {
   draft.origins[field.path] = origin(node.IsNull() ? key : node);
@@ -36,8 +36,8 @@ void ReadField(const ConfigField& field, const YAML::Node& key, const YAML::Node
   field.read(field.path, node, origin, draft);
 }
 
-// What an unknown key was meant for is not as it was wanted: nobody is to complain of that once
-// more.
+// A setting that an unknown key was probably meant for has not the value that was wanted, so no
+// other check may complain of it as well.
 void MarkMeant(const std::string& section, const std::string& key, ConfigDraft& draft) {
   const std::string meant = NearestKey(section, key);
   if (meant.empty()) return;
@@ -48,7 +48,7 @@ void MarkMeant(const std::string& section, const std::string& key, ConfigDraft& 
   }
 }
 
-// A section is merged key by key; a field, lists among them, replaces what an earlier source said.
+// Sections are merged key by key. A field, also a list, replaces what an earlier source said.
 void ReadSection(const std::string& section, const YAML::Node& map, const OriginOf& origin,
                  ConfigDraft& draft) {
   if (map.IsNull()) return;
@@ -77,7 +77,7 @@ void ReadSection(const std::string& section, const YAML::Node& map, const Origin
   }
 }
 
-// Hears a document and forgets it.
+// Takes the events of a document and ignores them.
 class Deaf final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -93,8 +93,8 @@ class Deaf final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// Not YAML::LoadAll: a stray comma at the top makes it load empty documents for ever (yaml-cpp
-// 0.7).
+// YAML::LoadAll is not used, because a stray comma at the top makes it load empty documents for
+// ever (yaml-cpp 0.7).
 bool HasSecondDocument(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -102,7 +102,7 @@ bool HasSecondDocument(const std::string& text) {
   return parser.HandleNextDocument(handler) && parser.HandleNextDocument(handler);
 }
 
-// Whether a tab is among what the line, counted from 1, begins with.
+// Whether the line (counted from 1) is indented with a tab.
 bool IndentedByTab(const std::string& text, int line) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   if (line < 1 || static_cast<size_t>(line) > lines.size()) return false;
@@ -130,7 +130,7 @@ void ReadFile(const std::string& file, ConfigDraft& draft) {
     const YAML::Mark mark = node.Mark();
     return mark.is_null() ? file : absl::StrCat(file, ":", mark.line + 1, ":", mark.column + 1);
   };
-  try {  // yaml-cpp throws; nothing of it gets further than here
+  try {  // yaml-cpp throws; no exception leaves this function
     const YAML::Node document = YAML::Load(text);
     if (HasSecondDocument(text)) {
       draft.problems.push_back(absl::StrCat(file, ": goes on after its YAML document has ended"));
@@ -162,7 +162,7 @@ std::vector<std::string> DropIns(const std::string& directory, ConfigDraft& draf
   return files;
 }
 
-// A setting given as text: by the environment or by a flag.
+// Reads a setting that is given as text, by the environment or a flag.
 void ReadText(const std::string& path, const std::string& value, const std::string& origin_text,
               ConfigDraft& draft) {
   const OriginOf origin = [&origin_text](const YAML::Node&) { return origin_text; };
@@ -252,9 +252,9 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources) {
 
 std::string PrintConfig(const Config& config) {
   std::string out;
-  std::vector<std::string> open;  // the sections we are in
+  std::vector<std::string> open;  // the sections that are open
   for (const ConfigField& field : ConfigFields()) {
-    if (field.print == nullptr) continue;  // nothing to say of what is not supported
+    if (field.print == nullptr) continue;  // an unsupported setting is not printed
     std::vector<std::string> parts = absl::StrSplit(field.path, '.');
     const std::string key = parts.back();
     parts.pop_back();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of rows that the table of settings is made of. `at` names the member:
-// [](Config& c) -> auto& { return c.node.name; }. It is asked for printing too, where nothing is
-// written. Home: as daemon/config/schema.h.
+// Makers of rows for the table of settings, one for each common kind of value. `at` names the
+// setting's member: [](Config& c) -> auto& { return c.node.name; }. `at` is called for printing
+// too, where nothing is written. Home: as daemon/config/schema.h.
 #pragma once
 
 #include <functional>
@@ -20,21 +20,22 @@
 
 namespace ferry {
 
-// As YAML: in quotation marks, which nothing in `text` ends.
+// `text` in YAML's quotation marks; nothing in `text` can end them.
 std::string QuoteYaml(const std::string& text);
 std::string FlowList(const std::vector<std::string>& items);  // "[a, b]"
 bool IsDigits(absl::string_view text);
 
-// What a reload does with a setting's member.
+// What a reload does with a setting: copies its member.
 template <typename At>
 std::function<void(const Config&, Config&)> CopyOf(At at) {
   return [=](const Config& from, Config& to) { at(to) = at(const_cast<Config&>(from)); };
 }
 
-// The text of a scalar; anything else is a problem of `path`.
+// The text of a scalar. Anything else is a problem of `path`, and nothing is returned.
 std::optional<std::string> ReadScalar(const std::string& path, const YAML::Node& node,
                                       ConfigDraft& draft);
-// A whole number in [min, max]; no sign, no other base.
+// A whole number from `min` to `max`, without sign, in base ten. Anything else is a problem of
+// `path`.
 std::optional<uint64_t> ReadNumber(const std::string& path, const YAML::Node& node, uint64_t min,
                                    uint64_t max, ConfigDraft& draft);
 
@@ -161,7 +162,7 @@ std::string ChoiceName(const Choices<Value>& choices, const Value& value) {
   return "";
 }
 
-// "`order`, `estimate`".
+// The names for people: "`order`, `estimate`".
 template <typename Value>
 std::string ChoiceNames(const Choices<Value>& choices) {
   return absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) {
@@ -185,7 +186,8 @@ ConfigField ChoiceField(std::string path, std::string meaning, Choices<Value> ch
       CopyOf(at)};
 }
 
-// A list; `item(path, node, draft)` reads one entry, which also may turn out to be a problem.
+// Reads a list. `item(path, node)` reads one entry; it reports a problem and returns nothing if the
+// entry is wrong. An entry that is in the list twice is a problem.
 template <typename Value>
 std::vector<Value> List(
     const std::string& path, const YAML::Node& node, const OriginOf& origin, ConfigDraft& draft,

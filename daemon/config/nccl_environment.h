@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// transfer.nccl.environment: a map in the file, a list of NAME=value in a flag or the environment.
-// Pure.
+// The setting transfer.nccl.environment. In the file it is a map; in a flag or a variable, a list
+// of NAME=value. Pure.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/configuration.md out of the table of settings.
+// Writes docs/configuration.md from the table of settings.
 #include <string>
 #include <vector>
 
@@ -57,7 +57,7 @@ more after each reload that was taken over. `ferryctl loglevel` sets the log's l
 | map | `{ A: x, B: y }`; in flags and the environment `A=x,B=y` |
 )";
 
-// Of one cell: what ends it is escaped.
+// The text of one cell of a table: characters that would end the cell are escaped.
 std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
 
 std::string Default(const ConfigField& field) {
@@ -93,7 +93,7 @@ std::string ConfigReference() {
   std::string text = kHead;
   std::string open;
   for (const ConfigField& field : ConfigFields()) {
-    if (field.print == nullptr) continue;  // not supported
+    if (field.print == nullptr) continue;  // an unsupported setting
     const std::string section = field.path.substr(0, field.path.find('.'));
     if (section != open) {
       open = section;

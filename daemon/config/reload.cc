@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reload makes of a configuration, by the table of settings.
+// What a reload changes, by the table of settings.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -26,7 +26,7 @@ const Config::Node* FindNode(const Config& config, const std::string& name) {
   return nullptr;
 }
 
-// Of a peer the order does not matter.
+// The order of a peer's devices does not matter.
 bool SameDevices(const Config::Node& a, const Config::Node& b) {
   return std::is_permutation(a.ids.begin(), a.ids.end(), b.ids.begin(), b.ids.end());
 }
@@ -35,7 +35,7 @@ std::string Shown(const Config::Node* node) {
   return node == nullptr ? "none" : absl::StrCat("{ ", PrintRest(*node), " }");
 }
 
-// This node's, also where the list has none.
+// The ids of this node, also if the list has none.
 Config::Node OwnNode(const Config& config, size_t gpus) {
   const Config::Node* const own = FindNode(config, config.node.name);
   return own != nullptr ? *own : Config::Node{config.node.name, "", config.OwnIds(gpus)};
@@ -66,7 +66,7 @@ void CompareNodes(const Config& before, const Config& after, size_t gpus,
 }  // namespace
 
 std::string ConfigChange::ToString() const {
-  // A list of nodes has a line for each.
+  // In a list of nodes, each node is a change of its own.
   const bool long_value = absl::StrContains(before, "\n") || absl::StrContains(after, "\n");
   return long_value ? absl::StrCat(setting, ": changed")
                     : absl::StrCat(setting, ": ", before, ", now ", after);
@@ -75,7 +75,7 @@ std::string ConfigChange::ToString() const {
 std::vector<ConfigChange> CompareConfigs(const Config& before, const Config& after, size_t gpus) {
   std::vector<ConfigChange> changes;
   for (const ConfigField& field : ConfigFields()) {
-    if (field.print == nullptr) continue;  // not supported
+    if (field.print == nullptr) continue;  // an unsupported setting
     if (field.path == kNodes) {
       CompareNodes(before, after, gpus, changes);
       continue;

@@ -293,7 +293,7 @@ void AddOperation(Fields& fields) {
 
 #undef MEMBER
 
-// What is not here takes a restart.
+// Settings that are not listed here take a restart.
 constexpr std::pair<absl::string_view, Taken> kTaken[] = {
     {"membership.nodes", Taken::kAtReload},
     {"limits.session_bytes", Taken::kByNewSessions},
@@ -341,7 +341,7 @@ void ConfigDraft::Problem(const std::string& path, absl::string_view what) {
   const auto origin = origins.find(path);
   problems.push_back(
       absl::StrCat(origin == origins.end() ? "default" : origin->second, ": ", path, ": ", what));
-  // A part that is wrong breaks the setting it is part of.
+  // A wrong part makes the setting that it belongs to broken.
   broken.insert(path.substr(0, path.find('[')));
 }
 

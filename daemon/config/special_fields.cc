@@ -21,14 +21,14 @@ std::string AddressProblem(const std::string& text) {
   return text.empty() ? "" : std::string(ParseHostPort(text).status().message());
 }
 
-// Of another node: port 0 says nothing there.
+// The address of another node: port 0 would mean nothing there.
 std::string DialProblem(const std::string& text) {
   const absl::StatusOr<HostPort> address = ParseHostPort(text);
   return address.ok() && address->port == 0 ? absl::StrCat("'", text, "' has no port to dial")
                                             : AddressProblem(text);
 }
 
-// One entry of membership.nodes.
+// Reads one entry of membership.nodes.
 std::optional<Config::Node> ReadNode(const std::string& path, const YAML::Node& node,
                                      const OriginOf& origin, ConfigDraft& draft) {
   if (!node.IsMap()) {
@@ -65,7 +65,7 @@ std::optional<Config::Node> ReadNode(const std::string& path, const YAML::Node& 
     }
   }
   for (const char* key : {"name", "ids"}) {
-    // It may be the unknown one, mistyped.
+    // A key that is missing may be the unknown one, mistyped.
     if (seen.count(key) == 0 && !unknown) draft.Problem(path, absl::StrCat("has no ", key));
   }
   return member;
@@ -80,7 +80,7 @@ std::string PrintNodes(const Config& config) {
   return out;
 }
 
-// An index of the driver's, or a UUID as nvidia-smi says it.
+// A GPU is given by the driver's index, or by a UUID as nvidia-smi prints it.
 bool IsGpuName(const std::string& text) {
   if (IsDigits(text)) return text.size() < 4;
   constexpr size_t kUuid = 36;
@@ -93,7 +93,7 @@ bool IsGpuName(const std::string& text) {
 void ReadGpus(const std::string& where, const YAML::Node& node, const OriginOf& origin,
               ConfigDraft& draft) {
   auto& devices = draft.config.devices;
-  // Flags and the environment bring one word as a list of it.
+  // A flag or a variable gives a single word, which is a list of one.
   const YAML::Node word = node.IsSequence() && node.size() == 1 ? node[0] : node;
   if (word.IsScalar() && (word.Scalar() == "all" || word.Scalar() == "none")) {
     devices.all_gpus = word.Scalar() == "all";

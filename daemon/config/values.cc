@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr size_t kNameRoom = size_t{1} << 20;  // large groups of a directory service
+constexpr size_t kNameRoom = size_t{1} << 20;  // groups of a directory service can be large
 
 }  // namespace
 

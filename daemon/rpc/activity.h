@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer to AdminService.GetActivity. On control.
+// Fills in the answer to AdminService.GetActivity: what moves now. Must be called on control.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-// `limit`: how many transfers the answer lists at most.
+// `limit`: the most transfers that the answer lists.
 void SetActivity(const AdminCore& core, size_t limit, admin::v1::GetActivityResponse* out);
 
 }  // namespace ferry

@@ -48,7 +48,7 @@ void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
   std::vector<std::optional<int>> nvlinks(others.size());
   if (nvml != nullptr) {
     nvlinks = nvml->NvlinksTo(uuid, others);
-    // Drivers before CUDA 12.2 do not know where a GPU is.
+    // Drivers older than CUDA 12.2 do not know where a GPU is.
     if (out->numa_node() < 0) out->set_numa_node(nvml->NumaNodeOf(uuid).value_or(-1));
   }
   for (size_t i = 0; i < nvlinks.size(); ++i) {
@@ -190,7 +190,7 @@ void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
   }
   out->set_b(event.b);
   out->set_c(event.c);
-  out->set_text(Printable(event.text));  // it may end within a character
+  out->set_text(Printable(event.text));  // the text may be cut within a character
   if (event.key != 0) out->set_fingerprint(FingerprintText(event.key));
 }
 

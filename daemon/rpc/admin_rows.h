@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's tables as operators are shown them: one row, one message. Control's, as what it
-// shows.
+// Turns rows of the daemon's tables into the messages that operators see: one row, one message.
+// Must be called on control, like what it reads, except SetAsked.
 #pragma once
 
 #include <string>
@@ -19,8 +19,9 @@
 
 namespace ferry {
 
-// Of an own device, what control knows; and what NVML or else the driver must be asked, on the
-// GPU's memory thread. `nvml`: null if there is none.
+// Two halves of the message about an own device. SetOwn: what control knows. SetAsked: what NVML,
+// or else the driver, must be asked; call it on the GPU's memory thread. `nvml` is null if there is
+// no NVML.
 void SetOwn(const LocalDevice& device, admin::v1::ClusterDevice* out);
 void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
               admin::v1::ClusterDevice* out);
@@ -32,7 +33,7 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
                  admin::v1::TransferRow* out);
 void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);
 void SetProgram(const CompiledProgram& program, admin::v1::ProgramRow* out);
-// At most `limit` of each, and how many there are.
+// Lists at most `limit` rows, and says how many there are in all.
 void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, admin::v1::ListJobsResponse* out);
 void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
                 admin::v1::ListMembersResponse* out);

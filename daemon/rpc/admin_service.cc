@@ -36,14 +36,14 @@ Clique CliqueFrom(const Request& request) {
   return CliqueOf(GlobalDeviceId(request.device_id()), GlobalDeviceId(request.other_device_id()));
 }
 
-// The answer to what was done to an attempt.
+// The answer to an operation on an attempt.
 template <typename Response>
 absl::Status SetAttempt(const absl::StatusOr<uint32_t>& attempt, Response& response) {
   if (attempt.ok()) response.set_attempt(*attempt);
   return attempt.status();
 }
 
-// A stream of messages that `make` pushes, on control, before the first is written.
+// A stream of messages. `make` pushes them, on control, before the first is written.
 template <typename Message>
 class MadeStream final : public grpc::ServerWriteReactor<Message> {
  public:
@@ -247,7 +247,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     core_.rpc.control.Post([this, source, destination, reactor, explain] {
       if (absl::Status refused = explain(); !refused.ok()) return reactor->Finish(ToGrpc(refused));
-      // A link that nobody has wanted yet is not open; what could be had is known once it is.
+      // A link that nobody has wanted yet is not open; which routes can be had is known once it is.
       core_.peers.WhenTried(source, [this, destination, reactor, explain] {
         core_.peers.WhenTried(destination,
                               [reactor, explain] { reactor->Finish(ToGrpc(explain())); });
@@ -306,7 +306,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       constexpr size_t kChunk = 64 << 10;
       for (size_t at = 0, size; at < text.size(); at += size) {
         size = std::min(kChunk, text.size() - at);
-        // Between characters: a chunk that is no text could not be parsed.
+        // Cuts between characters: a chunk that is not valid text could not be parsed.
         while (at + size < text.size() && (text[at + size] & 0xc0) == 0x80) --size;
         pb::DumpResponse response;
         response.set_chunk(text.substr(at, size));
@@ -375,7 +375,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   }
 
  private:
-  // Pieces of a few hundred kilobytes, however much is in flight.
+  // Sends pieces of a few hundred kilobytes, however much is in flight.
   template <typename Output>
   void PushFlight(Output& output) {
     constexpr size_t kPiece = 1000;
@@ -414,8 +414,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     output.Push(std::move(piece));
   }
 
-  // What NVML or else the driver must be asked, on the memory threads, one after another. Finishes
-  // with the last.
+  // Asks NVML, or else the driver, on the memory threads, one GPU after the other. Finishes the
+  // call with the last.
   void AskGpus(grpc::ServerUnaryReactor* reactor, pb::ListDevicesResponse* response, int next) {
     for (; next < response->devices_size(); ++next) {
       pb::ClusterDevice* out = response->mutable_devices(next);
@@ -430,7 +430,8 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     reactor->Finish(grpc::Status::OK);
   }
 
-  // What blocks: on the GPU's memory thread. A refusal names who holds it, which control knows.
+  // The part that blocks, on the GPU's memory thread. A refusal names the holders, which control
+  // knows.
   grpc::ServerUnaryReactor* OnGpu(grpc::CallbackServerContext* context, uint64_t id,
                                   std::function<absl::Status(LocalDevice&)> act) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

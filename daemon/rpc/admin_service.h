@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry.admin.v1.AdminService of admin.sock: what operators see and do.
+// ferry.admin.v1.AdminService of admin.sock: what operators see and do. Handlers run on gRPC's
+// threads, convert, and post to control.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,6 +19,7 @@
 
 namespace ferry {
 
+// What the service reaches of the daemon; owned by Daemon.
 struct AdminCore {
   RpcCore& rpc;
   const Config& config;
@@ -25,17 +27,17 @@ struct AdminCore {
   PeerTable& peers;
   Incarnation incarnation;
   absl::Time started;
-  std::string ucx;                    // version, or why there is none
-  std::string gpus;                   // how many, or why there are none
-  std::string nccl;                   // version, or why there is none
-  std::string programs;               // what runs them on host devices
-  const Nvml* nvml;                   // null if there is none
+  std::string ucx;                    // its version, or why there is no UCX
+  std::string gpus;                   // how many GPUs there are, or why there are none
+  std::string nccl;                   // its version, or why there is no NCCL
+  std::string programs;               // what runs programs on host devices
+  const Nvml* nvml;                   // null if there is no NVML
   std::function<std::string()> dump;  // on control
   // On control: as Drain's Join, Leave and TakeBack.
   std::function<Drain::Caller(absl::Duration timeout, Drain::Done done)> drain;
   std::function<bool(Drain::Caller)> leave_drain;
   std::function<absl::Status()> undrain;
-  // Any thread: as ReloadQueue's.
+  // Any thread: as ReloadQueue's Ask and generation.
   std::function<void(const ReloadQueue::Done&)> reload;
   std::function<uint64_t()> config_generation;
 };

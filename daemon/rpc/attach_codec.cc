@@ -33,7 +33,7 @@ void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
   out->set_batch_transfers(use.batch_transfers);
 }
 
-// RegisterArena and ArenaGranted say memory with the same fields. A kind that is unknown stays so,
+// RegisterArena and ArenaGranted describe memory by the same fields. An unknown kind stays unknown,
 // and is refused where it is mapped.
 template <typename Message>
 MemoryShare ShareFrom(const Message& message) {
@@ -116,7 +116,8 @@ struct AttachEncoder {
   }
 };
 
-// A message whose parts are in few pieces of memory and go with them: a batch has thousands.
+// A message on an arena of protobuf's: its parts are in few pieces of memory and are freed
+// together. A batch has thousands of parts.
 template <typename Message>
 class Pooled {
  public:
@@ -132,7 +133,7 @@ class Pooled {
   Message* const message_ = google::protobuf::Arena::CreateMessage<Message>(&arena_);
 };
 
-// A batch, if it is said as libferry says most of them.
+// A batch, if the packet has the form in which libferry writes most of them.
 std::optional<AttachCommand> ParsePlainPost(absl::string_view packet) try {
   FieldReader in(packet);
   AttachCommand command;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets of attach.sock and peer.sock to and from plain data. A packet that is not one:
-// INVALID_ARGUMENT / PROTOCOL_ERROR. Any thread.
+// Turns packets of attach.sock and peer.sock into plain data and back. A packet that cannot be
+// parsed is INVALID_ARGUMENT/PROTOCOL_ERROR. Any thread.
 #pragma once
 
 #include <string>

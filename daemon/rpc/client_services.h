@@ -13,7 +13,8 @@
 
 namespace ferry {
 
-// `core`, and what else is handed over, must outlive the server. `node`: this daemon's.
+// `core`, and everything else that is passed, must outlive the server. `node`: the name of this
+// daemon's node.
 std::unique_ptr<grpc::Service> MakeSessionService(RpcCore& core, const LocalDevices& devices,
                                                   const PeerTable& peers, const std::string& node);
 std::unique_ptr<grpc::Service> MakeTransferService(RpcCore& core);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All devices of the cluster as this daemon knows them, for clients and for operators. On control.
+// Lists all devices of the cluster as this daemon knows them, for clients and operators. Must be
+// called on control.
 #pragma once
 
 #include <string>
@@ -13,16 +14,16 @@ namespace ferry {
 
 struct ClusterDevice {
   DeviceInfo info;
-  bool told = true;  // else only the id is known: its daemon was not heard of yet
+  bool told = true;  // false: only the id is known, because its daemon was not heard of yet
   std::string node;
-  const LocalDevice* own = nullptr;  // null: a peer's
+  const LocalDevice* own = nullptr;  // null for a peer's device
 };
 
-// Sorted by id. `node`: this daemon's.
+// Sorted by id. `node`: the name of this daemon's node.
 std::vector<ClusterDevice> ListClusterDevices(const LocalDevices& devices, const PeerTable& peers,
                                               const std::string& node);
 
-// The id, and what else is known.
+// Writes the id, and what else is known.
 template <typename Device>
 void ToProto(const ClusterDevice& device, Device* out) {
   ToProto(device.info, out->mutable_device());

@@ -28,7 +28,7 @@ ino_t InodeOf(int fd) {
   return fstat(fd, &info) == 0 ? info.st_ino : 0;
 }
 
-// Bytes that the other end of a TCP connection has sent.
+// How many bytes the other end of a TCP connection has sent.
 uint64_t Said(int socket) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -36,13 +36,14 @@ uint64_t Said(int socket) {
                                                                       : 0;
 }
 
-// -1 if it is none.
+// The descriptor's number in gRPC's name of a connection; -1 if there is none.
 int NumberOf(absl::string_view grpc_peer) {
   int fd = -1;
   return absl::ConsumePrefix(&grpc_peer, "fd:") && absl::SimpleAtoi(grpc_peer, &fd) ? fd : -1;
 }
 
-// Half of the descriptors we may have, from the middle of them up.
+// The numbers to deal out: from 2,000 (from the middle, if the process may have fewer than 4,000)
+// up to at most 60,000.
 struct FdRange {
   int begin, end;
 };
@@ -75,7 +76,7 @@ void ConnectionTable::SweepNow() {
 absl::StatusOr<int> ConnectionTable::Admit(UniqueFd socket, const Credentials& credentials,
                                            Admission::Pass pass, absl::Time greet_by) {
   MutexLock lock(mutex_);
-  // Closed connections are found out lazily: gRPC does not say when it closes one.
+  // Closed connections are found lazily, because gRPC does not tell when it closes one.
   if (next_connection_ % 64 == 0) SweepNow();
   const FdRange range = OurDescriptors();
   if (next_fd_ < range.begin || next_fd_ >= range.end) next_fd_ = range.begin;
@@ -120,7 +121,7 @@ void ConnectionTable::MayGiveWay(Entry& entry) {
   });
 }
 
-// The newest of a process are known, because others may have ended without a word.
+// The newest connections of a process are known; older ones may have ended without telling.
 void ConnectionTable::Settle(const Process& process) {
   const auto sessions = sessions_.find(process);
   if (sessions == sessions_.end()) return;
@@ -152,7 +153,8 @@ void ConnectionTable::OnSessions(const Credentials& credentials, int by) {
   if (sessions_[process] == 0) sessions_.erase(process);
 }
 
-// gRPC closes it, and then its place is free. Until we look the number may be something else's.
+// gRPC then closes the connection, and its place is free. Before the check the number may belong to
+// something else.
 void ConnectionTable::ShutDown(const Entry& entry) {
   UniqueFd same(fcntl(entry.caller.fd, F_DUPFD_CLOEXEC, 3));
   if (!same.valid()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where requests of clients become plain data, and where everything is checked that a
-// request shows by itself: lengths, bounds, enums, bytes against type and shape, overlaps. What
-// needs the session (arenas, quotas) is checked there. Any thread.
+// The one place where clients' requests become plain data. Checks everything that a request shows
+// by itself: lengths, bounds, enums, bytes against type and shape, overlaps. What needs the session
+// (arenas, quotas) the session checks. Any thread.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace ferry {
 
-// Bad entries are in the batch's `violations`. `bytes`: of the request as it came, if that is
-// known.
+// Entries that are wrong are listed in the batch's `violations`. `bytes`: the size of the request
+// on the wire, if that is known.
 PostBatch Convert(const v1::CrossHostSendRequest& request,
                   std::optional<size_t> bytes = std::nullopt);
 PostBatch Convert(const v1::CrossHostReceiveRequest& request,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the gRPC services of clients and operators reach of the daemon. Everything here lives on
-// control; handlers convert, post there, and answer. Answers wait in `Later` until what the calls
-// caused is on its way.
+// control: a handler converts its request, posts to control, and answers from there. Answers wait
+// in `later` until what the calls have caused is on its way.
 #pragma once
 
 #include <functional>
@@ -24,11 +24,11 @@ struct RpcCore {
   TransferDriver& driver;
   JobTable& jobs;
   ConnectionTable& connections;
-  // Runs the task on control after this batch of tasks was carried out.
+  // Runs the task on control once what this batch of tasks has caused is on its way.
   std::function<void(Task)> later;
 };
 
-// Asks transfers and jobs of a session to end. On control.
+// Asks transfers and jobs of a session to end. Must be called on control.
 inline TransferDriver::CancelCounts CancelOf(RpcCore& core, Session& session,
                                              const std::vector<uint64_t>& ids,
                                              const absl::Status& why) {
@@ -41,7 +41,7 @@ inline TransferDriver::CancelCounts CancelOf(RpcCore& core, Session& session,
   return counts;
 }
 
-// The caller of an RPC, found on gRPC's thread and authenticated on control.
+// The caller of an RPC: found on gRPC's thread, authenticated on control.
 struct RpcCaller {
   std::optional<Caller> caller;
   std::string token;

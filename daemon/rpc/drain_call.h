@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operator's call to drain, from its start to its end; deletes itself. Home: control, but that
-// gRPC calls OnCancel and OnDone from its threads.
+// One operator's call to drain, from start to end; deletes itself. Home: control, except that gRPC
+// calls OnCancel and OnDone on its threads.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,7 +17,7 @@ namespace ferry {
 
 class DrainCall final : public grpc::ServerUnaryReactor {
  public:
-  // Without a timeout the configuration's holds.
+  // Without `timeout` that of the configuration holds.
   DrainCall(AdminCore& core, std::optional<absl::Duration> timeout,
             admin::v1::DrainResponse* response)
       : core_(core) {
@@ -29,7 +29,7 @@ class DrainCall final : public grpc::ServerUnaryReactor {
                             });
     });
   }
-  // The operator has interrupted it, or its own deadline came.
+  // The operator has interrupted the call, or the call's deadline has passed.
   void OnCancel() override {
     core_.rpc.control.Post([this] {
       if (core_.leave_drain(caller_)) Finish(grpc::Status::CANCELLED);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a serialized message field by field, as protoc's code writes it: fields in the order of
-// their numbers, zero not said, numbers in no more bytes than they need. Whoever reads a message so
-// takes what is said in another way for unread, and leaves it to protoc's code. A value; refers to
-// the bytes. protozero throws at what is no varint.
+// Reads a serialized message field by field, in the form in which protoc's code writes it: fields
+// in the order of their numbers, zeros left out, numbers in no more bytes than they need. Anything
+// in another form stays unread; the caller then leaves the whole message to protoc's code. A value
+// that refers to the bytes. protozero throws at a malformed varint.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,18 @@
 
 namespace ferry {
 
-// Each method takes a field if it is next, its tag in the one or two bytes that it needs.
+// Each method reads a field if that field is next and its tag has the one or two bytes that it
+// needs.
 class FieldReader {
  public:
   explicit FieldReader(absl::string_view bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
 
   bool AtEnd() const { return at_ == end_; }
-  // 0 if it is not said.
+  // 0 if the field is absent.
   uint64_t Number(uint32_t field) {
     return Next(field, protozero::pbf_wire_type::varint) ? protozero::decode_varint(&at_, end_) : 0;
   }
-  // One of `count`, from 0.
+  // A value from 0 to count - 1; a larger one stays unread.
   template <typename T>
   T OneOf(uint32_t field, uint64_t count) {
     const char* const before = at_;
@@ -35,13 +36,13 @@ class FieldReader {
     at_ = before;
     return T{};
   }
-  // False also for what does not fit: protoc's code takes its lower half.
+  // False also if the value does not fit 32 bits: protoc's code would take its lower half.
   bool Number32(uint32_t field, uint32_t& number) {
     const uint64_t value = Number(field);
     number = static_cast<uint32_t>(value);
     return value == number;
   }
-  // Its length in no more bytes than it needs.
+  // Only if the length is written in no more bytes than it needs, and lies within the message.
   std::optional<absl::string_view> Bytes(uint32_t field) {
     const char* const before = at_;
     if (!Next(field, protozero::pbf_wire_type::length_delimited)) return std::nullopt;
@@ -54,7 +55,7 @@ class FieldReader {
     }
     return absl::string_view(std::exchange(at_, at_ + size), size);
   }
-  // Empty if it is not said.
+  // Empty if the field is absent.
   std::string Text(uint32_t field) {
     return std::string(Bytes(field).value_or(absl::string_view()));
   }

@@ -22,23 +22,23 @@ namespace {
 using protozero::pbf_wire_type;
 using protozero::pbf_writer;
 
-// Fields are called by their numbers in ferry/peer/v1/peer.proto and ferry/v1/types.proto, as in
-// client/codec; all but an offer's uid are below 16, so that a tag has one byte.
+// Fields are named by their numbers in ferry/peer/v1/peer.proto and ferry/v1/types.proto, as in
+// client/codec. All numbers except that of an offer's uid are below 16, so a tag has one byte.
 
-// More dimensions than this no shape has, and more ranges no plain offer.
+// No shape has more dimensions than this, and no plain offer more ranges.
 constexpr size_t kMostDims = 8;
 constexpr size_t kMostRanges = 8;
 
-// --- Writing. Zero is not said, as proto3 has it.
+// --- Writing. Zeros are left out, as proto3 has it.
 
-// Room for the largest plain event: 50 bytes are more than a range, a deadline, a dimension or
-// three numbers take.
+// Room for the largest plain event: no range, deadline, dimension or group of three numbers takes
+// more than 50 bytes.
 constexpr size_t kMostPlain = kMaxDomainBytes + kMaxKeyBytes + 50 * (kMostDims + kMostRanges + 4);
-// Before it: its own tag and length.
+// The bytes before an event: its tag and its length.
 constexpr size_t kMostHeader = 1 + protozero::max_varint_length;
 
-// Fields one behind the other into memory that has room for them. By hand, since the half of what a
-// batch costs here would be protozero's parts of a field.
+// Writes fields one after the other into memory that has room for them. Written by hand, because
+// with protozero's functions half of the cost of a batch would be here.
 class EventWriter {
  public:
   explicit EventWriter(char* to) : at_(to) {}
@@ -57,11 +57,11 @@ class EventWriter {
     Varint(text.size());
     at_ = std::copy(text.begin(), text.end(), at_);
   }
-  // A message, also if it is empty.
+  // Writes a message, even if it is empty.
   template <typename Write>
   void Message(uint32_t field, Write write) {
     Tag(field, pbf_wire_type::length_delimited);
-    char* const length = at_++;  // most need one byte for it
+    char* const length = at_++;  // for most messages one byte is enough
     write(*this);
     const auto size = static_cast<size_t>(at_ - length - 1);
     const auto more = static_cast<size_t>(protozero::length_of_varint(size)) - 1;
@@ -120,7 +120,7 @@ void WriteOffer(const Offer& offer, EventWriter& out) {
   out.Number(18, offer.uid);
 }
 
-// Appends what `write` writes as a message.
+// Appends a message whose fields `write` writes.
 template <typename Write>
 void AddPlain(std::string& out, uint32_t field, Write write) {
   std::array<char, kMostHeader + kMostPlain> room;
@@ -197,7 +197,8 @@ std::string EncodeFrame(const PeerFrame& frame) {
     return proto.SerializeAsString();
   }
   std::string bytes;
-  // As a plain offer of a short key and domain has it, so that most are not moved as they grow.
+  // The size of a plain offer with a short key and domain, so that most events are not moved as
+  // they grow.
   bytes.reserve(frame.messages.size() * 96);
   for (const PeerMessage& message : frame.messages) WriteEvent(message, bytes);
   pbf_writer out(bytes);
@@ -211,8 +212,8 @@ std::string EncodeFrame(const PeerFrame& frame) {
   return bytes;
 }
 
-// --- Reading: what is said as above, its fields in their order. All else stays unread, or
-// protozero throws at it, and is left to protoc's code.
+// --- Reading. Only the form above is read, with its fields in order. Anything else stays unread,
+// or protozero throws at it, and is left to protoc's code.
 
 bool ReadDims(FieldReader& in, Shape& shape) {
   const absl::string_view bytes = in.Bytes(7).value_or(absl::string_view());
@@ -225,7 +226,7 @@ bool ReadDims(FieldReader& in, Shape& shape) {
   return true;
 }
 
-// Ranges that make up `bytes`.
+// Reads ranges that together have `bytes` bytes.
 bool ReadLayout(FieldReader& in, uint64_t bytes, Layout& layout) {
   std::vector<Range> ranges;
   while (const std::optional<absl::string_view> said = in.Bytes(9)) {
@@ -294,7 +295,7 @@ bool ReadGroup(FieldReader in, Group& group) {
   return in.AtEnd();
 }
 
-// Whether the event is a plain one; if not, `message` is anything.
+// Whether the event is a plain one. If not, `message` may have any value.
 bool ReadPlain(absl::string_view bytes, PeerMessage& message) try {
   FieldReader event(bytes);
   const TransferId transfer(event.Number(1));
@@ -324,7 +325,7 @@ bool ReadPlain(absl::string_view bytes, PeerMessage& message) try {
   return false;
 }
 
-// Whether the frame is said as above.
+// Whether the frame has the form above.
 bool ReadFrame(absl::string_view bytes, std::vector<absl::string_view>& events,
                PeerFrame& frame) try {
   FieldReader in(bytes);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of peer.sock to and from their bytes. What batches of transfers consist of, plain offers,
-// the endings of what went well, and of nccl what is handed over and groups, is coded here by
-// protozero, without protobuf's messages: to make, fill and take apart thousands of them was a
-// fifth of what posting cost. The bytes are those of protoc's code; whatever is said in another way
-// than here is left to it (peer_codec), and so is every refusal. Any thread.
+// Turns frames of peer.sock into bytes and back. What batches of transfers consist of is coded here
+// by protozero, without protobuf's messages: plain offers, endings of transfers that went well, and
+// for `nccl` hand-overs and groups. To make, fill and take apart thousands of protobuf messages was
+// a fifth of what posting cost. The bytes are those of protoc's code. Anything in another form, and
+// every refusal, is left to protoc's code (peer_codec). Any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace ferry {
 
-// The serialized ferry.peer.v1.PeerSocketRequest that says a frame.
+// The serialized ferry.peer.v1.PeerSocketRequest with this frame.
 std::string EncodeFramePacket(uint64_t sequence, const PeerFrame& frame);
 
 struct FramePacket {
   uint64_t sequence = 0;  // not 0
   absl::string_view frame;
 };
-// Nothing if the packet says no frame, or is not as above.
+// Nothing if the packet has no frame, or is not in the form of EncodeFramePacket.
 std::optional<FramePacket> FindFrame(absl::string_view packet);
 
-// A serialized ferry.peer.v1.Frame. PROTOCOL_ERROR if it is none, or bounds are broken.
+// Parses a serialized ferry.peer.v1.Frame. PROTOCOL_ERROR if it is malformed or breaks a bound.
 absl::StatusOr<PeerFrame> DecodeFrame(absl::string_view bytes);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gRPC server without listeners: it serves the connections that our accept loop hands it.
+// gRPC servers without listeners: they serve the connections that our accept loop hands them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,10 +18,10 @@ namespace ferry {
 struct GrpcServerOptions {
   int max_receive_bytes = 4 << 20;
   int streams_per_connection = 256;
-  // Of all that its connections have sent and that is not done with, unfinished messages among it;
-  // beyond that gRPC ends some of its streams.
+  // Bound on the bytes that the server's connections have sent and that are not handled yet,
+  // incomplete messages too. Beyond it gRPC ends some of the server's streams.
   uint64_t bytes = uint64_t{64} << 20;
-  // Pings to find half-open TCP; not for Unix sockets.
+  // Sends pings, to find half-open TCP connections. Not for Unix sockets.
   bool keepalive = false;
 };
 
@@ -30,9 +30,9 @@ class GrpcServer {
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Create(
       const std::vector<grpc::Service*>& services, GrpcServerOptions options);
   ~GrpcServer();
-  // Any thread. Takes the descriptor.
+  // Any thread. Takes ownership of the descriptor.
   void Serve(int fd);
-  // Cancels what is still running and waits for it.
+  // Cancels the calls that still run, and waits for them.
   void Shutdown();
 
  private:
@@ -40,9 +40,9 @@ class GrpcServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// As many servers as there are users: what one leaves unfinished counts against its own bytes, and
-// ends its own streams. Users beyond the first kMost share one. Made and shut down on one thread;
-// Serve is for the door's.
+// One GrpcServer for each user, so that what a user leaves unfinished counts against his own bytes,
+// and ends his own streams. Users beyond the first kMost share one. Made and shut down on one
+// thread; Serve is for the door's thread.
 class UserServers {
  public:
   static constexpr size_t kMost = 64;
@@ -58,7 +58,8 @@ class UserServers {
   const std::vector<grpc::Service*> services_;
   const GrpcServerOptions options_;
   const std::unique_ptr<GrpcServer> others_;
-  absl::flat_hash_map<uid_t, std::unique_ptr<GrpcServer>> of_users_;  // null: `others_`
+  // Null: the user shares `others_`
+  absl::flat_hash_map<uid_t, std::unique_ptr<GrpcServer>> of_users_;
 };
 
 }  // namespace ferry

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.health.v1.Health from its proto, so that reflection can describe it (the library's own
-// cannot be). Services:
-// "" and "readiness" (can take requests), "liveness" (the daemon's loop turns), "startup" (it has
-// started). Any thread.
+// grpc.health.v1.Health, from its proto, so that reflection can describe it (gRPC's own cannot be
+// described). Services: "" and "readiness" (the daemon can take requests), "liveness" (the daemon's
+// loop turns), "startup" (the daemon has started). Any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,11 +18,11 @@ namespace ferry {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  // `called` hears of each call, and of whose connection by ServerContext::peer().
+  // `called` is told ServerContext::peer() of each call.
   explicit HealthService(std::function<void(const std::string&)> called = nullptr);
   ~HealthService() override;
   void SetServing(const std::string& service, bool serving);
-  // Ends all watches, before the server shuts down.
+  // Ends all watches; call it before the server is shut down.
   void Shutdown();
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,

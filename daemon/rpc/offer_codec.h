@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offers to and from their proto, of one send or of a convoy. Any thread.
+// Turns offers (of one send, or of a convoy) into their proto and back. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ namespace ferry {
 
 void EncodeOffer(const Offer& offer, peer::v1::Offer* out);
 
-// The event's `offer`. PROTOCOL_ERROR if it is out of bounds.
+// Reads the event's `offer`. PROTOCOL_ERROR if it breaks a bound.
 absl::StatusOr<Offer> DecodeOffer(const peer::v1::PeerEvent& event);
 
-// A newer daemon may know higher ones.
+// The priority of an offer, brought within the range that this daemon knows: a newer daemon may
+// know higher ones.
 int32_t PriorityFrom(int32_t priority);
 
 }  // namespace ferry

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kMaxCancelled = 4096;
 
-// Null if there is none, as there is none of an id that is no id.
+// Null if there is no such session, or if it is closing. A number that is too large for an id names
+// no session.
 Session* FindSession(RpcCore& core, uint64_t id) {
   if (id > std::numeric_limits<uint32_t>::max()) return nullptr;
   Session* const session = core.sessions.Find(SessionId(static_cast<uint32_t>(id)));

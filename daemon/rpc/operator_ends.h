@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators end of others: transfers, jobs, sessions. On control.
+// Ends transfers, jobs and sessions of others, at an operator's request. Must be called on control.
 #pragma once
 
 #include "absl/status/status.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of the peer link to and from plain data. Events that make no sense are dropped and
-// counted, never trusted: the engine sees only well-formed messages. Any thread.
+// Turns frames of the peer link into their proto and back. Events that make no sense are dropped
+// and counted, never trusted: the engine sees only well-formed messages. Any thread.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,15 +9,15 @@
 
 namespace ferry {
 
-// Whether `frame` can be appended to `last`: it says nothing of its daemon, and no event between
-// them took another road.
+// Whether `frame` may be appended to `last`: it has events only, and no event between the two has
+// taken the other road.
 bool Follows(const PeerFrame& frame, const peer::v1::Frame& last);
-// Appends to `out`, which may hold events that still wait for the wire and that `frame` follows.
+// Appends to `out`. `out` may hold events that still wait to be written, if `frame` follows them.
 void Encode(const PeerFrame& frame, peer::v1::Frame* out);
 void Encode(const PeerMessage& message, peer::v1::PeerEvent* out);
-// PROTOCOL_ERROR if bounds are broken (key, domain, ranges, enums).
+// PROTOCOL_ERROR if a bound is broken (key, domain, ranges, enums).
 absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& frame);
-// The same of one event, appended to `frame`.
+// Reads one event and appends it to `frame`. PROTOCOL_ERROR as above.
 absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame);
 
 }  // namespace ferry

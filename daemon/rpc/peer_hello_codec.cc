@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-// Of what a daemon says of itself.
+// Bounds of what a daemon says of itself.
 constexpr size_t kMaxNodeName = 253;
 constexpr size_t kMaxBootId = 64;
 constexpr size_t kMaxSocketPath = 107;  // sizeof(sockaddr_un::sun_path) without its NUL

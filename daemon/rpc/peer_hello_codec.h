@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What daemons say of themselves, to and from the wire: the parts of peer_codec.h that come before
-// any event. Pure. Home: any thread.
+// Turns what daemons say of themselves (introduction, hello, devices) into its proto and back.
+// These are the parts of peer_codec.h that come before any event. Pure. Home: any thread.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,13 +9,13 @@
 
 namespace ferry {
 
-// Of one daemon.
+// The most devices of one daemon.
 inline constexpr int kMaxDevices = 65'536;
 
-// INVALID_ARGUMENT/PROTOCOL_ERROR: "peer link: ...".
+// The error INVALID_ARGUMENT/PROTOCOL_ERROR with the text "peer link: ...".
 absl::Status Broken(const char* what);
 
-// Bounded: what is longer than it may be is Broken.
+// Every length has a bound; what is longer is an error as Broken makes it.
 absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduction& in);
 absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in);
 absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device);

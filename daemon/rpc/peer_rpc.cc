@@ -22,7 +22,7 @@ namespace {
 using peer::v1::LinkRequest;
 using peer::v1::LinkResponse;
 
-// Of what the other side may say of a stream's end.
+// The longest text that the other side may give for a stream's end.
 constexpr size_t kMaxErrorText = 1024;
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -40,12 +40,12 @@ absl::Status FromGrpc(const grpc::Status& status) {
                          absl::string_view(status.error_message()).substr(0, kMaxErrorText))));
 }
 
-// Delivers a reactor's events to control, as long as somebody there wants them.
+// Delivers a reactor's events to control, as long as PeerTable wants them.
 class Delivery : public std::enable_shared_from_this<Delivery> {
  public:
   Delivery(Executor& control, PeerStreamCallbacks callbacks)
       : control_(control), callbacks_(std::move(callbacks)) {}
-  // In parts, between which control does what others want: a frame may have a hundred thousand
+  // In parts, so that control can do other work between them: a frame may have a hundred thousand
   // messages.
   void Frame(PeerFrame frame) {
     size_t passed = 0;
@@ -82,10 +82,10 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
 
   Executor& control_;
   const PeerStreamCallbacks callbacks_;
-  bool silenced_ = false;  // control's
+  bool silenced_ = false;  // touched on control
 };
 
-// The handle that PeerTable owns, for either end of a stream.
+// The handle that PeerTable owns, for a stream of either direction.
 template <typename Message, typename End>
 class OutputStream : public PeerStream {
  public:
@@ -117,7 +117,7 @@ class OutputStream : public PeerStream {
   const std::function<void()> proven_;
 };
 
-// --- The side that was dialled.
+// --- The daemon that was dialled.
 
 class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
  public:
@@ -140,7 +140,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
     if (delivery_ != nullptr) {
       delivery_->Frame(*std::move(frame));
     } else if (frame->introduction.has_value()) {
-      // Frames that follow find `delivery_`, which is set before the next read is started.
+      // Later frames find `delivery_`, because it is set before the next read is started.
       Introduce(*std::move(frame->introduction));
     } else {
       return End(Error(absl::StatusCode::kInvalidArgument,
@@ -159,7 +159,7 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
   }
 
  private:
-  // Callbacks of the table are known only on control; frames wait for it in `delivery_`'s order.
+  // Only control knows the table's callbacks; frames wait for them in `delivery_`, in order.
   void Introduce(PeerIntroduction introduction) {
     auto late = std::make_shared<PeerStreamCallbacks>();
     delivery_ = std::make_shared<Delivery>(control_,
@@ -191,7 +191,8 @@ class AcceptedLink : public grpc::ServerBidiReactor<LinkRequest, LinkResponse> {
   PeerTable& table_;
   const std::function<void()> greeted_;
   std::shared_ptr<Output> output_;
-  std::shared_ptr<Delivery> delivery_;  // once introduced; set on gRPC's thread, between reads
+  // Null before the introduction; set on gRPC's thread, between reads.
+  std::shared_ptr<Delivery> delivery_;
   LinkRequest incoming_;
 };
 
@@ -221,19 +222,19 @@ class PeerServiceImpl final : public peer::v1::PeerService::CallbackService {
   const std::function<void(const std::string&)> greeted_;
 };
 
-// --- The side that dials.
+// --- The daemon that dials.
 
-// Of what gRPC calls a peer: "ipv4:10.0.0.1:7411", "ipv6:%5B::1%5D:7411".
+// The address of a peer in gRPC's form: "ipv4:10.0.0.1:7411", "ipv6:%5B::1%5D:7411".
 std::string AddressOf(const std::string& peer) {
   return absl::StrReplaceAll(peer.substr(peer.find(':') + 1), {{"%5B", "["}, {"%5D", "]"}});
 }
 
-// Calls that gRPC is not done with. When gRPC's last channel goes, so does the queue that runs its
-// callbacks, and this version's does not survive that on a thread of its own: so the servers, which
-// keep the queue, must stay until no call is left.
+// Calls that gRPC has not finished with. When gRPC's last channel is destroyed, so is the queue
+// that runs its callbacks, and in this version that fails on a thread of the queue's own. The
+// servers keep the queue, so they must stay until no call is left.
 class Calls {
  public:
-  // One call, from its start until all it held is gone: a call's first member.
+  // One call, from its start until everything it held is gone; must be the call's first member.
   class Ticket {
    public:
     explicit Ticket(Calls& calls) : calls_(calls) {
@@ -252,7 +253,7 @@ class Calls {
     Calls& calls_;
   };
 
-  // Between these the call may be cancelled by Stop.
+  // Between Started and Ended, Stop may cancel the call.
   void Started(grpc::ClientContext& context) {
     MutexLock lock(mutex_);
     running_.insert(&context);
@@ -276,7 +277,7 @@ class Calls {
 
 class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
  public:
-  // Ending from our side is cancelling; there is nothing more to say.
+  // Cancelling ends the call from our side; there is nothing more to say.
   struct Cancel {};
   using Output = StreamOutput<LinkRequest, Cancel>;
 
@@ -289,8 +290,8 @@ class DialledLink : public grpc::ClientBidiReactor<LinkRequest, LinkResponse> {
     output_ = std::make_shared<Output>([this](const LinkRequest* message) { StartWrite(message); },
                                        [this](Cancel) { Release(); });
   }
-  // A call that fails at once is over, and this object gone, before this is back: the caller takes
-  // what it needs of it before.
+  // A call that fails at once is over, and this object destroyed, before Start returns. So the
+  // caller takes what it needs from the object before.
   void Start() {
     calls_.Started(context_);
     stub_->async()->Link(&context_, this);
@@ -377,7 +378,7 @@ class GrpcPeerDialer final : public PeerDialer {
   void Stop() override { calls_.Stop(); }
 
  private:
-  // A channel of its own per use: gRPC's own back-off after a failure would delay our redials.
+  // A channel of its own for each use: gRPC's back-off after a failure would delay our redials.
   static std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

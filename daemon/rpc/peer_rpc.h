@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer link over gRPC: PeerService for daemons that dial us, and a PeerDialer for those we
-// dial.
+// The peer link over gRPC: a PeerService for daemons that dial us, and a PeerDialer to dial others.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,12 +14,13 @@
 
 namespace ferry {
 
-// A frame merges what waits for the wire; it may hold thousands of events.
+// The most bytes of one message: a frame merges what waits to be written, and may hold thousands of
+// events.
 inline constexpr int kPeerMessageBytes = 64 << 20;
 
-// Calls arrive at `table` on `control`. Both must outlive the gRPC server and all streams.
-// `greeted` is told the connections (as gRPC names them) that have proven whose they are, on
-// control.
+// The service passes calls to `table` on `control`; both must outlive the gRPC server and all
+// streams. `greeted` is called on control with each connection (as gRPC names it) that has proven
+// whose it is.
 std::unique_ptr<grpc::Service> MakePeerService(Executor& control, PeerTable& table,
                                                std::function<void(const std::string&)> greeted);
 std::unique_ptr<PeerDialer> MakePeerDialer(Executor& control);

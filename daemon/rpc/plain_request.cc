@@ -10,9 +10,10 @@
 namespace ferry {
 namespace {
 
-// Fewer bytes no buffer takes with its key and device.
+// The fewest bytes that a buffer takes with its key and device.
 constexpr size_t kLeastBytes = 12;
-// More dimensions no shape has; who says more is told by protoc's code's reader.
+// The most dimensions of a shape. A request with more is refused by the reader of protoc's
+// messages.
 constexpr size_t kMostDims = 8;
 
 template <typename List>

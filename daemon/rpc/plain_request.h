@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CrossHostSendRequest or CrossHostReceiveRequest read in place, without protobuf's messages,
-// whose making and filling is most of what a batch of small transfers costs to read. Only what most
-// batches consist of: buffers of one range each, without deadlines or 'defined' counters of their
-// own, and no request id. Everything else is left to protoc's code.
+// Reads a CrossHostSendRequest or CrossHostReceiveRequest in place, without protobuf's messages;
+// making and filling those is most of what a batch of small transfers costs to read. Reads only
+// what most batches consist of: buffers of one range each, without deadlines or 'defined' counters
+// of their own, and no request id. Everything else is left to protoc's code.
 //
-// Its methods are named as those of protoc's classes, so that daemon/rpc/convert looks at both in
+// The methods have the names of those of protoc's classes, so that daemon/rpc/convert reads both in
 // one way.
 #pragma once
 
@@ -45,7 +45,7 @@ class PlainBuffer {
   bool has_shape() const { return has_shape_; }
   int dims_size() const { return static_cast<int>(dims_.size()); }
   const Dims& dims() const { return dims_; }
-  // What a plain buffer does not have.
+  // What a plain buffer never has.
   bool has_strided() const { return false; }
   bool has_blocks() const { return false; }
   bool has_defined_at() const { return false; }
@@ -66,14 +66,14 @@ class PlainBuffer {
 
 class PlainRequest {
  public:
-  // Nothing if the bytes are not a plain request. What it returns refers to them.
+  // Nothing if the bytes are not a plain request. The result refers to the bytes.
   static std::optional<PlainRequest> Read(absl::string_view bytes);
 
   absl::string_view domain() const { return domain_; }
   uint64_t device_id() const { return device_; }
   int buffers_size() const { return static_cast<int>(buffers_.size()); }
   const PlainBuffer& buffers(int index) const { return buffers_[static_cast<size_t>(index)]; }
-  // dst_global_device_ids or src_global_device_ids.
+  // The field dst_global_device_ids or src_global_device_ids.
   const std::vector<uint64_t>& remotes() const { return remotes_; }
   int transfer_keys_size() const { return static_cast<int>(keys_.size()); }
   absl::string_view transfer_keys(int index) const { return keys_[static_cast<size_t>(index)]; }

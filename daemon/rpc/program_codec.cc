@@ -19,7 +19,7 @@ using compute::AttributeInfo;
 using compute::AttributeKind;
 using compute::AttributeValue;
 
-// By compute::DType.
+// Types by compute::DType.
 constexpr std::array<v1::DataType, compute::kDTypes> kDataTypeOf = {
     v1::DATA_TYPE_F64,      v1::DATA_TYPE_F32,    v1::DATA_TYPE_F16,      v1::DATA_TYPE_BF16,
     v1::DATA_TYPE_F8E4M3FN, v1::DATA_TYPE_F8E5M2, v1::DATA_TYPE_F4E2M1FN, v1::DATA_TYPE_F8E8M0FNU,

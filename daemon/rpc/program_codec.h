@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs to and from the wire. What comes back from FromProto has a sound structure
-// (CheckStructure); whether it makes sense is Verify's to say. Any thread.
+// Turns programs into their proto and back. A program from FromProto has a sound structure
+// (CheckStructure); whether it makes sense, Verify must say. Any thread.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace ferry {
 
-// Nothing if no value has it.
+// Nothing if no DType corresponds to `type`.
 std::optional<compute::DType> DTypeOf(v1::DataType type);
 
 void ToProto(const compute::Buffer& buffer, v1::ProgramBuffer* out);
 void ToProto(const compute::Program& program, v1::Program* out);
-// INVALID_ARGUMENT, naming the node and field, for what is none.
+// INVALID_ARGUMENT with the node and field that are wrong, if the structure is not sound.
 absl::StatusOr<compute::Program> FromProto(const v1::Program& proto);
 
 }  // namespace ferry

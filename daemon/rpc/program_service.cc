@@ -68,7 +68,7 @@ class ProgramServiceImpl final : public v1::ProgramService::CallbackService {
   }
 
  private:
-  // The request is read here, on gRPC's thread; the response lives until the reactor is finished.
+  // Reads the request here, on gRPC's thread. The response lives until the reactor is finished.
   template <typename Request>
   grpc::ServerUnaryReactor* Make(grpc::CallbackServerContext* context, const Request& request,
                                  bool keep, v1::CompiledProgram* out) {

@@ -18,7 +18,7 @@ namespace {
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 
-// The names of the protocol's two packages, whose messages are alike.
+// The names in the protocol's two packages, whose messages are alike.
 struct V1 {
   using Request = grpc::reflection::v1::ServerReflectionRequest;
   using Response = grpc::reflection::v1::ServerReflectionResponse;

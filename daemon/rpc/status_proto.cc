@@ -12,12 +12,12 @@
 
 namespace ferry {
 namespace {
-// gRPC's trailers have 8 KiB in all; a refused batch of thousands must not lose its status to that.
+// gRPC's trailers have at most 8 KiB in all; the status of a refused batch of thousands must fit.
 constexpr size_t kMaxDetailBytes = 6 * 1024;
 constexpr size_t kMaxMessageBytes = 1024;
-// When to try again what is not there now, and nobody knows when it will be.
+// When to try again something that is missing now, if nobody knows when it will be there.
 constexpr absl::Duration kRetryUnavailable = absl::Milliseconds(100);
-// What another daemon's word on that is taken for at most.
+// The longest such time that is believed of another daemon.
 constexpr absl::Duration kMaxRetryAfter = absl::Minutes(1);
 
 }  // namespace
@@ -87,7 +87,7 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
     out->add_details()->PackFrom(bad);
   }
   absl::Duration after = RetryAfterOf(status);
-  // For how long a node stays drained nobody knows: its operator ends that, or its next start.
+  // Nobody knows how long a node stays drained: its operator, or its next start, ends that.
   if (after <= absl::ZeroDuration() && status.code() == absl::StatusCode::kUnavailable &&
       ReasonOf(status) != Reason::kDraining) {
     after = kRetryUnavailable;

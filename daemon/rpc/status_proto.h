@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// absl::Status to and from the wire: google.rpc.Status with ErrorInfo (always), BadRequest (bad
-// entries of a batch, or the one field that the metadata has as "field") and RetryInfo (refusals
-// that pass). Any thread.
+// Turns absl::Status into google.rpc.Status and back. The details are ErrorInfo (always),
+// BadRequest (the bad entries of a batch, or the one field that the metadata has as "field"), and
+// RetryInfo (for refusals that pass). Any thread.
 #pragma once
 
 #include <google/protobuf/duration.pb.h>
@@ -18,9 +18,9 @@
 
 namespace ferry {
 
-// Of `text` at most `max` bytes, with '?' for what is no UTF-8. Texts come from clients too, and
-// were cut to length on the way; a string field that is not UTF-8 cannot be parsed at the other
-// end, and would take the whole link down with it.
+// At most `max` bytes of `text`, with '?' in place of bytes that are not UTF-8. Texts come from
+// clients too, and were cut to length on the way. A string field that is not UTF-8 could not be
+// parsed at the other end, and would take the whole link down.
 std::string BoundedText(absl::string_view text, size_t max);
 
 void ToProto(const absl::Status& status, const std::vector<Violation>& violations,
@@ -28,7 +28,7 @@ void ToProto(const absl::Status& status, const std::vector<Violation>& violation
 absl::Status FromProto(const google::rpc::Status& proto);
 void SetDuration(absl::Duration duration, google::protobuf::Duration* out);
 
-// With the google.rpc.Status as grpc-status-details-bin.
+// The gRPC status, with the google.rpc.Status as grpc-status-details-bin.
 grpc::Status ToGrpc(const absl::Status& status, const std::vector<Violation>& violations = {});
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sending side of a gRPC stream: messages queue up while one is on its way, and go out in
-// order. gRPC may call back from inside StartWrite, so nothing is called with the lock held. Any
+// The sending side of a gRPC stream: messages queue up while one is being written, and go out in
+// order. gRPC may call back from inside StartWrite, so the lock is never held during a call. Any
 // thread.
 //
 // Owned by shared_ptr: by the reactor (which gRPC keeps until OnDone) and by whoever sends.
@@ -18,8 +18,8 @@ namespace ferry {
 template <typename Message, typename End>
 class StreamOutput {
  public:
-  // `start` begins a write, `finish` ends the stream; each only between construction and Detach,
-  // never two writes at once, finish once and last.
+  // `start` begins a write, `finish` ends the stream. Both are called only between construction and
+  // Detach; there are never two writes at once, and `finish` is called once, last.
   StreamOutput(std::function<void(const Message*)> start, std::function<void(End)> finish)
       : start_(std::move(start)), finish_(std::move(finish)) {}
 
@@ -27,8 +27,8 @@ class StreamOutput {
     Append([&](Message& last) { last = std::move(message); }, [](const Message&) { return false; });
   }
 
-  // `append` adds to the last message that still waits, if `merges` says of it that it may, or to a
-  // new one.
+  // `append` adds to the last message that still waits, if `merges` returns true for it; else to a
+  // new message.
   template <typename F, typename M>
   void Append(F append, M merges) {
     {
@@ -45,7 +45,7 @@ class StreamOutput {
     start_(&current_);
   }
 
-  // After what waits now, or at once if a write failed.
+  // Ends the stream after the messages that wait now, or at once if a write has failed.
   void Finish(End end) {
     {
       MutexLock lock(mutex_);
@@ -70,21 +70,21 @@ class StreamOutput {
     if (finish) finish_(*end_);
   }
 
-  // The reactor is about to go: nothing is started any more.
+  // The reactor is about to be destroyed: from here on nothing is written.
   void Detach() {
     MutexLock lock(mutex_);
     detached_ = true;
     waiting_.clear();
   }
 
-  // Messages that are not on their way yet.
+  // How many messages wait to be written.
   size_t waiting() const {
     MutexLock lock(mutex_);
     return waiting_.size();
   }
 
  private:
-  // Keeps a merged message well below what the receiver takes.
+  // Keeps a merged message well below the size that the receiver takes.
   static constexpr int kMergedMax = 32;
   struct Waiting {
     Message message;
@@ -103,7 +103,7 @@ class StreamOutput {
   const std::function<void(End)> finish_;
   mutable Mutex mutex_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  Message current_;  // of the write on its way
+  Message current_;  // the message that is being written
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool detached_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

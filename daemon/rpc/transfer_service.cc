@@ -17,14 +17,15 @@ namespace ferry {
 namespace {
 
 constexpr int kMaxIds = 4096;
-constexpr uint64_t kRoutesKnown = 4096;  // of endings; looked through on control
+// How many of the last endings are looked through, on control.
+constexpr uint64_t kRoutesKnown = 4096;
 
 absl::Status TooManyIds(int count) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kBatchTooLarge,
                absl::StrCat(count, " transfer ids in one call, at most ", kMaxIds));
 }
 
-// How the transfer stands, for its session. NOT_FOUND if it never was.
+// The state of a transfer, for its session. NOT_FOUND if there never was one.
 absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, v1::Transfer* out) {
   out->set_transfer_id(sequence);
   if (!session.IsKnown(sequence)) {
@@ -60,7 +61,7 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
   return absl::OkStatus();
 }
 
-// Of what is over, which the session knows of its last endings.
+// Adds the routes of transfers that are over, if they are among the session's last endings.
 void AddRoutes(const Session& session, v1::GetTransfersResponse& response) {
   std::vector<v1::Transfer*> over;
   for (v1::Transfer& transfer : *response.mutable_transfers()) {
@@ -88,7 +89,7 @@ void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
   out.set_prepared_batch(reply.prepared_batch);
 }
 
-// PostTransfers: answers in the order of the requests, since control handles them in order.
+// PostTransfers: answers come in the order of the requests, because control handles these in order.
 class PostStream final
     : public grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse> {
  public:
@@ -112,7 +113,7 @@ class PostStream final
     PostBatch batch =
         incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
     const uint64_t sequence = incoming_.sequence();
-    // From here on the answer, or those before it, may be written and start the next read.
+    // From here on this answer, or one before it, may be written and start the next read.
     const bool read = open_.fetch_add(1) < kMostUnanswered;
     core_.control.PostOrRun([&core = core_, output = output_, caller = caller_, sequence,
                              batch = std::move(batch)]() mutable {
@@ -139,10 +140,10 @@ class PostStream final
   }
 
  private:
-  // A client that does not read its answers is not read from.
+  // Nothing is read from a client that does not read its answers.
   static constexpr int kMostUnanswered = 64;
 
-  // One of `open_` less, the last one ends the stream; how many there were, but for the reading.
+  // Lowers `open_` by one; at 0 the stream ends. Returns what it is then.
   int Leave() {
     const int before = open_.fetch_sub(1);
     if (before == 1) output_->Finish(grpc::Status::OK);
@@ -153,11 +154,12 @@ class PostStream final
   const RpcCaller caller_;
   std::shared_ptr<Output> output_;
   v1::PostTransfersRequest incoming_;
-  std::atomic<int> open_ = 1;  // the reading, and the batches whose answer was not written
+  // One for the reading, one for each batch whose answer was not written.
+  std::atomic<int> open_ = 1;
 };
 
-// WatchTransfers: one response at a time is filled on control from the session's kept events, so a
-// slow reader costs nothing but its place.
+// WatchTransfers: control fills one response at a time from the events that the session keeps. So a
+// slow reader costs only its position.
 class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResponse> {
  public:
   using Output = StreamOutput<v1::WatchTransfersResponse, grpc::Status>;
@@ -174,7 +176,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
       position->next = after == 0 ? (*session)->first_event() : after + 1;
       position->watcher =
           (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
-      // The headers go out with the first message: tell the reader that the watch stands.
+      // gRPC sends the headers with the first message, so an empty one tells the reader that the
+      // watch stands.
       v1::WatchTransfersResponse hello;
       hello.set_first_event((*session)->next_event());
       output->Push(std::move(hello));
@@ -198,7 +201,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
 
  private:
   static constexpr int kMaxEvents = 4096;
-  struct Position {  // control's
+  struct Position {  // touched on control
     SessionId session;
     uint64_t watcher = 0;
     uint64_t next = 1;
@@ -324,7 +327,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
     return reactor;
   }
 
-  // `act` runs on control; the request lives until the reactor is finished.
+  // `act` runs on control. The request lives until the reactor is finished.
   template <typename F>
   grpc::ServerUnaryReactor* WithSession(grpc::CallbackServerContext* context, F act) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client's tests share: a fake daemon in a directory of its own and short ways to use the
+// Shared by the client's tests: a fake daemon in a directory of its own, and short forms for the
 // wrapper.
 #pragma once
 
@@ -54,7 +54,7 @@ class ClientTest : public ::testing::Test {
     daemon_ = std::make_unique<FakeDaemon>(dir_, behaviour);
   }
 
-  // Runs `body` in a forked child; its result is the child's exit status.
+  // Runs `body` in a forked child; what it returns is the child's exit status.
   template <typename Body>
   static pid_t Fork(Body body) {
     const pid_t pid = ForkToAllocate();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs that Verify accepts, from a seed: every op, every type it takes, dimensions of 0
-// and 1 among the others, values used often and never, repeats, ordered effects. Executors are
-// compared over them. Single-threaded. Nothing is drawn twice among the arguments of one call,
-// whose order is the compiler's: a seed is one program everywhere.
+// Makes random programs that Verify accepts, from a seed: every op, every type it takes, dimensions
+// of 0 and 1, values used often and never, repeats, ordered effects. Executors are compared over
+// them. A seed gives the same program with every compiler: no call draws two random numbers among
+// its arguments, whose order of evaluation is the compiler's. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace ferry::compute::testing {
 
 struct GeneratorOptions {
-  int ops = 40;             // about
-  int64_t largest_dim = 5;  // of values that are made anew
-  bool transfers = true;    // send and recv
+  int ops = 40;             // about how many ops
+  int64_t largest_dim = 5;  // largest dimension of values that are made anew
+  bool transfers = true;    // with send and recv
 };
 
 class ProgramGenerator {
@@ -34,7 +34,7 @@ class ProgramGenerator {
 
   // A value of this type that is in scope, or a new one.
   ValueId Value(const TensorType& type);
-  // A value of one of these types, of a rank between the two.
+  // A value of one of these types, whose rank is within the bounds.
   ValueId Any(DTypeSet set, size_t least_rank = 0, size_t most_rank = 4);
   ValueId New(const TensorType& type);
 

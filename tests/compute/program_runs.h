@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs of random programs are compared by: memory to begin with, what is received, and stores
-// of all there is to see. Pure functions.
+// What runs of random programs start with, and what they are compared by: random memory, and stores
+// of every value. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ inline std::vector<Bytes> RandomBuffers(const Program& program, uint64_t seed) {
   return buffers;
 }
 
-// Every value that is not of a body goes to a buffer of its own, while there may be more.
+// Stores every value that is not within a body into a buffer of its own, as long as there may be
+// more buffers.
 inline void StoreAll(Program& program) {
   const size_t ops = program.nodes.size();
   for (size_t i = 0; i < ops; i += 1 + program.nodes[i].body) {

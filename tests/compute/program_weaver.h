@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many elementwise ops, reductions and spreads over matrices of one size, products, in-place
-// stores and loops: what plans are for, and programs made of all ops have little of. Verify accepts
-// them. Single-threaded.
+// Makes programs of many elementwise ops, reductions and broadcasts over matrices of one size,
+// products, in-place stores and loops. Plans are made for such programs, and random programs of all
+// ops have little of this. Verify accepts them. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class Weaver {
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   ValueId Pick(const std::vector<ValueId>& values) {
-    // Mostly of the last ones.
+    // Mostly one of the last four values.
     const size_t back = std::min<size_t>(values.size(), Below(3) == 0 ? values.size() : 4);
     return values[values.size() - 1 - Below(back)];
   }
@@ -108,7 +108,7 @@ class Weaver {
     }
   }
 
-  // After all that has read or written the buffer.
+  // Stores into the buffer after everything that has read or written it.
   void Store(uint32_t buffer) {
     Node node;
     node.op = Below(4) == 0 && buffer < 3 ? Op::kAccumulate : Op::kStore;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two GPUs that exchange by groups of the fake NCCL. What the daemons' engines agree on is agreed
-// on here: halves are paired, cut into chunks, and launched as the same groups at both ends.
+// A Rig of two GPUs that exchange by groups of the fake NCCL. Here the rig does what the daemons'
+// engines do: pairs halves, cuts them into chunks, and launches the same groups at both ends.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,11 @@ class NcclRig : public Rig {
   void TakeDown(int end) override { transports_[end].reset(); }
 
  private:
-  // One end as the suite sees it: halves, which become parts of groups.
+  // One end as the suite sees it: takes halves, which become parts of groups.
   class Halves : public Transport {
    public:
     void Launch(std::vector<TransportOp> ops) override;
-    // A transfer cannot be taken out of its groups.
+    // Does nothing: a transfer cannot be taken out of its groups.
     void Abort(TransferId, uint32_t, const absl::Status&) override {}
     NcclRig* rig = nullptr;
     int end = 0;
@@ -36,10 +36,10 @@ class NcclRig : public Rig {
     bool send = false;
     Layout layout;
     bool launched = false;
-    size_t chunks = 0;  // not answered
+    size_t chunks = 0;  // chunks that are not answered
     absl::Status status;
   };
-  using Group = std::vector<TransferId>;  // of its chunks, in order
+  using Group = std::vector<TransferId>;  // the transfers of its chunks, in order
 
   void Add(int end, std::vector<TransportOp> ops);
   void LaunchPairs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer in a process of its own, which can be killed and stopped: this test's binary once more.
+// A peer in a process of its own (this test's binary once more), which a test can kill and stop.
 #pragma once
 
 #include <sys/types.h>
@@ -13,12 +13,12 @@ namespace ferry {
 
 class PeerProcess {
  public:
-  // Starts it; `ours` is what it sends to and receives from.
+  // Starts the process, and gives it the address `ours` to exchange with.
   PeerProcess(const std::string& kind, const UcxAddressBlob& ours);
   ~PeerProcess();  // SIGKILL
 
   const UcxAddressBlob& address() const { return address_; }
-  // Tells it to launch one op of `bytes`; returns when it has.
+  // Has the peer launch one op of `bytes`; returns when it has.
   void Send(uint64_t tag, uint64_t bytes) { Command('s', tag, bytes); }
   void Receive(uint64_t tag, uint64_t bytes) { Command('r', tag, bytes); }
   void Kill();
@@ -32,7 +32,7 @@ class PeerProcess {
   UcxAddressBlob address_;
 };
 
-// The other side of it: what main() of the peer runs.
+// What main() of the peer runs. Returns its exit status.
 int RunPeer(const std::string& kind, int socket);
 
 }  // namespace ferry

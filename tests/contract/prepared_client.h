@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's end of prepared batches, without a daemon. One thread.
+// A client's end of prepared batches, in a test without a daemon. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace ferry {
 
-// What libferry does with a session's prepared words.
+// Does with a session's prepared words what libferry does.
 class PreparedClient {
  public:
   PreparedClient() {
@@ -47,7 +47,7 @@ class PreparedClient {
     }
     __atomic_fetch_sub(&line.waiters, 1, __ATOMIC_SEQ_CST);
   }
-  // Some lane sleeps and listens.
+  // Waits until this many lanes sleep and hear the doorbell.
   void AwaitParked(uint32_t lanes) {
     while (__atomic_load_n(&raw_->signals.lane_parked, __ATOMIC_SEQ_CST) != lanes) sched_yield();
   }

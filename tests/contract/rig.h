@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends with a lane, an arena and a transport each, so that one suite of manners runs over every
-// transport. Both ends live in this process; peers that get killed are in peer_process.h.
+// Two ends, each with a lane, an arena and a transport, so that one suite of rules runs over every
+// transport. Both ends live in this process; peers that can be killed are in peer_process.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,24 +28,24 @@
 
 namespace ferry {
 
-// What came through one end's sink. Fails the test if anything comes twice, or inline.
+// The answers that came through one end's sink. Fails the test if an answer comes twice or inline.
 class Answers {
  public:
   OpSink Sink();
-  // Between these the sink must not be called; on the lane.
+  // Between BeginCall and EndCall the sink must not be called. To be called on the lane.
   void BeginCall() { in_call_ = true; }
   void EndCall() { in_call_ = false; }
   absl::Status Await(TransferId transfer);
   void AwaitCount(size_t count);
   size_t count();
-  std::vector<TransferId> order();  // in which they came
+  std::vector<TransferId> order();  // in the order in which they came
 
  private:
   Mutex mutex_;
   std::condition_variable_any came_;
   std::map<TransferId, absl::Status> answers_ ABSL_GUARDED_BY(mutex_);
   std::vector<TransferId> order_ ABSL_GUARDED_BY(mutex_);
-  bool in_call_ = false;  // lane only
+  bool in_call_ = false;  // touched on the lane only
 };
 
 // Bytes of an end's arena: ranges as (offset, length), or any layout.
@@ -55,7 +55,7 @@ struct Bytes {
   Layout layout;
 };
 
-// Bytes of end `from` to as many of the other end.
+// Bytes of end `from` that go to as many bytes of the other end.
 struct Move {
   uint64_t id = 0;
   Bytes source;
@@ -71,37 +71,37 @@ class Rig {
   Lane& lane(int end) { return *lanes_[end]; }
   std::byte* arena(int end) { return arenas_[end]->data(); }
   uint64_t arena_bytes() const { return arenas_[0]->bytes(); }
-  // Two-sided transports answer at both ends, one-sided at the destination.
+  // Whether both ends answer. One-sided transports answer at the destination only.
   virtual bool two_sided() const = 0;
   virtual Transport& transport(int end) = 0;
-  // What is out is answered.
+  // Destroys the end's transport, which then answers everything that is in flight.
   virtual void TakeDown(int end) = 0;
 
-  // Launches both halves, or only one of them.
+  // Launches both halves; LaunchHalf launches one of them.
   void Launch(int from, const std::vector<Move>& moves);
   void LaunchHalf(int end, int from, const std::vector<Move>& moves);
-  // One half, called on the lane of `end`.
+  // As LaunchHalf, but called on the lane of `end`.
   void LaunchOnLane(int end, int from, const std::vector<Move>& moves);
   void Abort(int end, uint64_t id, const absl::Status& why);
-  // OK, or the first error of the halves.
+  // Waits for both halves. OK, or the first error of them.
   absl::Status Await(int from, uint64_t id);
   Answers& answers(int end) { return answers_[end]; }
-  // Everything was answered, exactly once, and nothing is left over.
+  // Expects that the end has answered `count` times, each transfer once, and nothing is in flight.
   void ExpectAnswered(int end, size_t count);
 
  protected:
-  // `gpu[end]`: the end is a GPU of the fake CUDA.
+  // `gpu[end]`: the end is a GPU of the fake CUDA, not a host device.
   using Gpus = std::array<bool, 2>;
   explicit Rig(uint64_t arena_bytes, Gpus gpus = {});
-  // Where end `from`'s arena is mapped a second time, as another daemon has it.
+  // Maps the arena of end `from` a second time, as another daemon would.
   std::unique_ptr<DeviceMemory> View(int from);
   std::unique_ptr<Copier> MakeCopier(int end, CopyHelper& helper);
-  // Where end `from`'s arena is read by the other end.
+  // The address at which the other end reads the arena of end `from`.
   virtual const std::byte* RemoteView(int from) { return arena(from); }
 
   std::unique_ptr<CudaDevice> gpus_[2];  // null: host devices
   std::unique_ptr<Lane> lanes_[2];
-  std::unique_ptr<GpuStaging> staging_[2];  // of GPUs
+  std::unique_ptr<GpuStaging> staging_[2];  // null for host devices
   std::unique_ptr<DeviceMemory> arenas_[2];
   Answers answers_[2];
 };
@@ -127,7 +127,7 @@ class CopyRig : public Rig {
   std::unique_ptr<CopyTransport> transports_[2];
 };
 
-// UcxOptions with which a worker is only of `kind`: "net" (TCP) or "shm".
+// UcxOptions with which a worker has one kind of transports only: "net" (TCP) or "shm".
 UcxOptions OnlyKind(const std::string& kind);
 
 class UcxRig : public Rig {
@@ -139,7 +139,7 @@ class UcxRig : public Rig {
   UcxTransport& ucx(int end) { return *transports_[end]; }
   void Connect();
   void Disconnect(int end);
-  // The same for one end, called on its lane.
+  // Connect and Disconnect for one end, called on its lane.
   void ConnectOnLane(int end);
   void DisconnectOnLane(int end);
   void TakeDown(int end) override { transports_[end].reset(); }
@@ -148,7 +148,7 @@ class UcxRig : public Rig {
   std::unique_ptr<UcxTransport> transports_[2];
 };
 
-// What a GPU's lane stages with, which `gpu` has nothing of yet.
+// Staging for a GPU's lane; `gpu` must have none yet.
 std::unique_ptr<GpuStaging> StagingOf(Lane& lane, CudaDevice& gpu);
 
 UniqueFd MakeArena(uint64_t bytes);

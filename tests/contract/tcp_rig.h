@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends with a TcpTransport each, of which end 0 dials. What the door and the peer table do for
-// the other one, a thread does here: it takes connections, checks their preamble and answers.
+// A Rig of two ends with a TcpTransport each; end 0 dials. For end 1 a thread does what the door
+// and the peer table would: it takes connections, checks their preamble and answers.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,13 @@ inline constexpr absl::string_view kTcpTestKey = "0123456789abcdef0123456789abcd
 class TcpDoor {
  public:
   using OnConnection = std::function<void(const TcpPreamble&, UniqueFd)>;
-  // What does not know the key is closed.
+  // A connection whose preamble does not prove `key` is closed.
   TcpDoor(std::string key, OnConnection on_connection);
   ~TcpDoor();
   TcpAddress address() const { return address_; }
-  // From here on.
+  // Changes the key for connections that come from here on.
   void SetKey(std::string key);
-  // The next `count` connections are closed unanswered.
+  // Closes the next `count` connections unanswered.
   void Refuse(int count) { refuse_ = count; }
 
  private:
@@ -51,17 +51,17 @@ class TcpRig : public Rig {
   Transport& transport(int end) override { return *transports_[end]; }
   TcpTransport& tcp(int end) { return *transports_[end]; }
   void TakeDown(int end) override { transports_[end].reset(); }
-  // Tells both ends of a new link. It has a key of its own, so a connection that was dialled for an
-  // earlier link belongs to nobody.
+  // Tells both ends of a new link with a key of its own. So a connection that was dialled for an
+  // earlier link belongs to no link.
   void Connect();
   void Disconnect(int end);
-  // Of the link that is up.
+  // The key of the link that is up.
   const std::string& key() const { return key_; }
 
  private:
   std::unique_ptr<TcpTransport> transports_[2];
   std::string key_;
-  int links_ = 0;  // so many were up
+  int links_ = 0;  // how many links there were so far
   std::unique_ptr<TcpDoor> door_;
 };
 

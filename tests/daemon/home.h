@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a daemon's classes live when a test plays the daemon: a home whose time and tasks are the
-// test's, and host devices. Without GoogleTest, for programs that have none.
+// For tests that play the daemon: an executor whose time and tasks the test controls, and host
+// devices. Needs no GoogleTest, for programs that have none.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace ferry::testing {
 
-// Tasks run when the test says so, time passes when the test says so. Posting is for any thread.
+// Runs tasks only in RunAll; time passes only in Advance. Post is for any thread.
 class ManualExecutor : public Executor {
  public:
   void Post(Task task) override {
@@ -26,7 +26,7 @@ class ManualExecutor : public Executor {
   absl::Time Now() override { return now_; }
   bool IsCurrent() const override { return true; }
   void Advance(absl::Duration by) { now_ += by; }
-  // Runs what is posted, and what that posts; how many tasks it was.
+  // Runs what was posted, and what that posts. Returns how many tasks it was.
   size_t RunAll() {
     size_t count = 0;
     while (true) {
@@ -47,10 +47,10 @@ class ManualExecutor : public Executor {
   std::vector<Task> queue_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A daemon's devices with threads and copies, without UCX.
+// A daemon's host devices with their threads and copies, without UCX.
 class Devices {
  public:
-  // What lanes answer; set before anything is launched.
+  // Gets what lanes answer; must be set before anything is launched.
   OpSink results;
 
   explicit Devices(const std::vector<uint64_t>& ids) {
@@ -68,7 +68,7 @@ class Devices {
       table.list.push_back(std::move(device));
     }
   }
-  // What memory threads and lanes were given to do is done.
+  // Waits until memory threads and lanes have done what they were given.
   void Settle() {
     for (const auto& device : table.list) {
       device->memory->RunAndWait([] {});

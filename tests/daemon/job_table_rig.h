@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job table on a session table of the test's: programs are compiled and jobs run when the test
-// says so, transfers are played.
+// A JobTable on a session table of the test's. Programs are compiled, and jobs run, when the test
+// says so; transfers are only played.
 #pragma once
 
 #include <map>
@@ -49,7 +49,7 @@ class JobTableTest : public ::testing::Test {
                },
                [this](TransferId id) { defined_.push_back(id); }}) {}
 
-  // As the driver does.
+  // Does with an ending what TransferDriver does.
   void OnOver(const Ended& ended) {
     ended_.push_back(ended);
     Session* session = rig_.table.Find(SessionOf(ended.transfer));
@@ -58,7 +58,7 @@ class JobTableTest : public ::testing::Test {
     jobs_.OnOver(ended);
     rig_.table.OnIdle(*session);
   }
-  // Transfers of the test's own.
+  // Start and end a transfer that the test plays.
   Ended StartTransfer(Session& session, ArenaId arena) {
     Ended ended = SessionTableRig::Start(session, arena);
     in_flight_.insert(ended.transfer);
@@ -114,7 +114,7 @@ class JobTableTest : public ::testing::Test {
     AddRun(batch, Fingerprint(), {{"x", At(arena, x)}, {"y", At(arena, y)}});
     return batch;
   }
-  // All that was posted has run.
+  // Runs everything that was posted.
   void RunAll() {
     while (jobs_.Join() || compute_.RunAll() + rig_.control.RunAll() > 0) continue;
   }
@@ -131,14 +131,14 @@ class JobTableTest : public ::testing::Test {
 
   SessionTableRig rig_;
   ManualExecutor compiler_, compute_;
-  int heard_ = 0;  // doorbells, by the compute thread
+  int heard_ = 0;  // doorbells that the compute thread hears
   JobRunner runner_;
   std::vector<Ended> ended_;
   std::set<TransferId> in_flight_;
   std::map<TransferId, absl::Status> poisoned_;
-  std::vector<TransferEngine::EntryError> refused_;  // what is wrong with transfers of jobs
-  std::map<TransferId, TransferSpec> posted_;        // those of jobs
-  std::vector<TransferId> defined_;                  // of them, in the order of their turns
+  std::vector<TransferEngine::EntryError> refused_;  // the errors that Hooks::check returns
+  std::map<TransferId, TransferSpec> posted_;        // transfers that jobs have posted
+  std::vector<TransferId> defined_;  // those of them that were defined, in this order
   JobTable jobs_;
 };
 

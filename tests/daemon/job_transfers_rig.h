@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job table whose jobs send and receive by themselves; the transfers are played.
+// A JobTable whose jobs send and receive by themselves; the transfers are only played.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace ferry::testing {
 
-// Sends twice x and stores what is received, less x.
+// A program that sends 2 * x, and stores what it receives minus x.
 inline constexpr char kExchange[] =
     "program 1\n"
     "buffer @x read 64\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads put in one after the other, waited for by the test. Any thread.
+// A queue that other threads fill and the test waits for. Any thread.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class Mailbox {
     items_.push_back(std::move(item));
     changed_.notify_all();
   }
-  // The next one; nothing if none comes for so long that only a hang explains it.
+  // The next item; nothing if none comes within a time that only a hang explains.
   std::optional<T> Take() {
     MutexLock lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// node-b among node-a, node-b and node-c: it knocks at node-a and dials node-c, which the test
-// plays. The table, the sessions and the transfer driver are real; streams, sockets and the clock
-// are the test's.
+// A PeerTable of node-b in a cluster of node-a, node-b and node-c. It knocks at node-a and dials
+// node-c; the test plays both. The table, the sessions and the transfer driver are real; streams,
+// sockets and the clock are the test's.
 #pragma once
 
 #include <fcntl.h>
@@ -22,10 +22,10 @@
 namespace ferry::testing {
 
 inline constexpr PeerId kNodeA{0}, kNodeB{1}, kNodeC{2};
-inline constexpr Door::ConnectionId kClient = 1;  // of the one session
+inline constexpr Door::ConnectionId kClient = 1;  // connection of the one session
 inline constexpr Credentials kClientIs{100, 1000, 1000};
 
-// What a connection that was cut says.
+// The status of a connection that was cut.
 inline const absl::Status kReset =
     Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "reset");
 
@@ -35,7 +35,7 @@ inline std::string BootId() {
   return id;
 }
 
-// What the table did with one stream; outlives it.
+// What the table has done with one stream; outlives the stream.
 struct StreamRecord {
   PeerStreamCallbacks callbacks;
   std::vector<PeerFrame> sent;
@@ -99,13 +99,13 @@ struct SocketResponse {
 
 class PeerRig {
  public:
-  // The cluster's secret, unless there is none.
+  // The cluster's secret, unless the test gives another one or none.
   static constexpr char kSecret[] = "the secret of the rig";
   explicit PeerRig(std::vector<uint32_t> trusted_uids = {}, const std::string& secret = kSecret,
                    SessionUse quota = {1 << 20, 16, 1000, 4096},
                    absl::Duration visit_every = absl::InfiniteDuration());
 
-  // What control does after each batch of tasks, until there is nothing left to do.
+  // Runs tasks and AfterBatch as control does, until there is nothing left to do.
   void Turn();
   void Advance(absl::Duration by) {
     control.Advance(by);
@@ -114,20 +114,22 @@ class PeerRig {
 
   // --- The other daemons.
   static PeerHello HelloOf(PeerId peer);
-  // Has node-c dialled, proves who it is, and says its hello on that link.
+  // Three steps of node-c, each of which begins with those before it: it is dialled, it proves who
+  // it is, it says its hello.
   std::shared_ptr<StreamRecord> DialNodeC();
   std::shared_ptr<StreamRecord> ProveNodeC(const PeerIntroduction& introduction = HelloOf(kNodeC));
   std::shared_ptr<StreamRecord> GreetNodeC(PeerHello hello = HelloOf(kNodeC));
-  // The same until the link is up, with its arenas mapped; or not mapped, as on another host.
+  // As GreetNodeC, until the link is up: with mapped arenas, or, Elsewhere, without, as on another
+  // host.
   std::shared_ptr<StreamRecord> NodeCUp(PeerHello hello = HelloOf(kNodeC));
   std::shared_ptr<StreamRecord> NodeCUpElsewhere();
-  // node-a opens a stream and introduces itself; null if it is refused. Then it proves who it is,
-  // and says hello.
+  // CallAsNodeA: node-a opens a stream and introduces itself; null if it is refused. AcceptNodeA:
+  // then node-a proves who it is and says its hello.
   std::shared_ptr<StreamRecord> CallAsNodeA(const PeerIntroduction& introduction);
   std::shared_ptr<StreamRecord> AcceptNodeA(PeerHello hello = HelloOf(kNodeA));
   static PeerFrame ProofOfNodeA(const StreamRecord& stream, const PeerHello& hello,
                                 const std::string& secret = kSecret);
-  // What we said of ourselves on that link.
+  // What node-b said of itself on that stream.
   static const PeerIntroduction& OurIntroduction(const StreamRecord& stream) {
     return *stream.sent.at(0).introduction;
   }
@@ -136,7 +138,8 @@ class PeerRig {
     stream->callbacks.on_frame({{std::move(messages), std::move(arenas_gone)}});
     Turn();
   }
-  // node-c says on `connection` to node-b's peer.sock what would be `first_event` of its link.
+  // node-c says on `connection` to node-b's peer.sock what would be event `first_event` of its
+  // link.
   void HearOnSocket(Door::ConnectionId connection, uint64_t first_event,
                     std::vector<PeerMessage> messages) {
     PeerFrame frame{{std::move(messages), {}}};
@@ -144,10 +147,10 @@ class PeerRig {
     peers->OnSocketRequest(connection, {200, geteuid(), geteuid()}, {++asked_, std::move(frame)});
     Turn();
   }
-  // Answers the last request on peer.sock.
+  // Answers, as the peer, node-b's last request on the peer's peer.sock.
   void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaGranted> body,
               UniqueFd fd = UniqueFd());
-  // Asks on node-b's peer.sock.
+  // Asks, as a peer, on node-b's peer.sock. Returns the answer.
   const SocketResponse& Ask(Door::ConnectionId connection, decltype(PeerSocketRequest::body) body,
                             uint32_t uid = geteuid());
   PeerTable::Row RowOf(PeerId peer) const;
@@ -156,14 +159,15 @@ class PeerRig {
   // --- The one client of node-b.
   ArenaId Register(uint64_t bytes);
   Session& session() { return *sessions->List().front(); }
-  // Posts the receive of `bytes` at the start of `arena` from node-c's device; its id.
+  // Posts a receive of `bytes` at the start of `arena` from node-c's device. Returns its id.
   uint64_t PostReceive(ArenaId arena, uint64_t bytes, const std::string& key);
-  // Posts the send of them to node-c's device.
+  // Posts a send of these bytes to node-c's device. Returns its id.
   uint64_t PostSend(ArenaId arena, uint64_t bytes, const std::string& key);
-  // Posts one batch of them, whose ids follow each other, before control's batch of tasks is over.
+  // Posts one batch of them, with consecutive ids, within one batch of control's tasks. Returns the
+  // first id.
   uint64_t PostMany(Side side, ArenaId arena, uint64_t bytes, const std::vector<std::string>& keys,
                     bool prepare = false);
-  // node-c's send that fits such a receive.
+  // An offer of node-c that fits such a receive.
   static Offer OfferOfNodeC(uint64_t transfer, ArenaId arena, uint64_t bytes,
                             const std::string& key);
 
@@ -172,12 +176,12 @@ class PeerRig {
   FakeDialer dialer;
   std::vector<std::pair<PeerId, std::string>> connects;
   absl::Status connect_error;
-  std::vector<SocketRequest> requests;  // without frames
+  std::vector<SocketRequest> requests;  // on peers' peer.sock; without frames
   std::vector<SocketFrame> frames;
   bool requests_taken = true;
   std::vector<SocketResponse> responses;
   std::vector<Door::ConnectionId> closed, finished;
-  absl::Status refused;  // of the last link that was not accepted
+  absl::Status refused;  // why the last link that was refused was refused
   std::unique_ptr<LinkPage> page_of_node_c;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;

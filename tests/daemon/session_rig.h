@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session on its own: quotas of the test's, arenas without memory, batches as convert makes them.
+// A session on its own, with quotas of the test's, arenas without memory, and batches as convert
+// makes them.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ class SessionRig {
       : session(SessionId(5), "trainer", std::string(32, 't'), {100, 1000, 1000}, MakePages(),
                 std::move(limits), of_uid, kNow) {}
 
-  // An arena as the session table adds it.
+  // Adds an arena as the session table does.
   Arena& AddArena(uint64_t id, uint64_t bytes, uint64_t device = 1) {
     EXPECT_THAT(session.ReserveArena(bytes), Is("OK"));
     auto arena = std::make_unique<Arena>();
@@ -34,7 +35,7 @@ class SessionRig {
     return session.AddArena(std::move(arena));
   }
 
-  // A batch for device 1, one transfer per range list.
+  // A batch for device 1 with one transfer for each layout.
   static PostBatch Batch(std::vector<Layout> transfers) {
     PostBatch batch;
     batch.device = GlobalDeviceId(1);
@@ -47,7 +48,7 @@ class SessionRig {
     }
     return batch;
   }
-  // Of `count` transfers of no bytes.
+  // A batch of `count` transfers without bytes.
   static PostBatch Empty(size_t count) { return Batch(std::vector<Layout>(count)); }
 
   PostReply Post(PostBatch& batch) {
@@ -55,7 +56,7 @@ class SessionRig {
     return session.Admit(batch);
   }
 
-  // Transfer `i` of an admitted batch is over.
+  // Transfer `i` of an admitted batch ends.
   void End(const PostBatch& batch, const PostReply& reply, size_t i,
            absl::Status status = absl::OkStatus(), Route route = Route::kLocal) {
     Ended ended;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session table whose clients are played by the test: what it sends, closes and tells is
-// recorded.
+// A SessionTable whose clients the test plays; records what the table sends, closes and tells.
 #pragma once
 
 #include <string>
@@ -52,7 +51,7 @@ class SessionTableRig {
     return {1, 1, 0, std::move(name), "0.1", ""};
   }
 
-  // What is posted to threads is done, and what that posts to control, and what waits for that.
+  // Runs what was posted to threads, what that posts to control, and the tasks in `later`.
   void Settle() {
     do {
       devices.Settle();
@@ -97,7 +96,7 @@ class SessionTableRig {
     return registered == nullptr ? ArenaId() : registered->arena;
   }
 
-  // One transfer of `session` that uses `arena`; returns how it ends.
+  // Starts a transfer of `session` that uses `arena`. Returns the Ended with which it will end.
   static Ended Start(Session& session, ArenaId arena) {
     PostBatch batch;
     batch.device = GlobalDeviceId(1);

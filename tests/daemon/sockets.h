@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends of sockets as clients hold them. One thread.
+// Client ends of sockets, packets with descriptors, and a temporary directory. One thread.
 #pragma once
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 namespace ferry::testing {
 
-// A blocked call ends after so long, which only a hang explains.
+// A blocked receive ends after a time that only a hang explains.
 inline void SetPatience(int socket) {
   const timeval patience{30, 0};
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -35,7 +35,7 @@ struct SocketPair {
   UniqueFd daemon, client;
 };
 
-// Sends one packet with descriptors beside it.
+// Sends one packet and the descriptors. False if that failed.
 inline bool SendPacket(int socket, const std::string& bytes, const std::vector<int>& fds = {}) {
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};
   std::vector<char> control(CMSG_SPACE(sizeof(int) * fds.size()));
@@ -55,7 +55,7 @@ inline bool SendPacket(int socket, const std::string& bytes, const std::vector<i
 }
 
 struct ReceivedPacket {
-  ssize_t size = -1;  // 0: the other end is closed; below: an error
+  ssize_t size = -1;  // 0: the other end is closed; negative: an error
   std::string bytes;
   std::vector<UniqueFd> fds;
 };
@@ -83,7 +83,7 @@ inline ReceivedPacket ReceivePacket(int socket) {
   return packet;
 }
 
-// A connected socket, or an invalid one.
+// A connected socket; an invalid one if that failed.
 inline UniqueFd ConnectUnix(const std::string& path, int type) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -95,7 +95,7 @@ inline UniqueFd ConnectUnix(const std::string& path, int type) {
   return socket;
 }
 
-// A directory that goes with its contents.
+// A directory that is removed with its contents.
 class Directory {
  public:
   Directory() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon's unit tests share: what home.h has, memory as clients hand it in, and a matcher
-// for errors.
+// Shared by the daemon's unit tests: what home.h has, memory as clients pass it, and a matcher for
+// errors.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 namespace ferry::testing {
 
-// A memfd as libferry makes it.
+// A memfd as libferry makes it, unless `seals` are others.
 inline UniqueFd SealedMemfd(uint64_t bytes, int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) {
   UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);

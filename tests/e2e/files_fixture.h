@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl send on the first node to device 2, and recv on the second from device 0, of one key.
-// One thread.
+// Runs `ferryctl send` on the first node to device 2, and `ferryctl recv` on the second node from
+// device 0, under one key. One thread.
 #pragma once
 
 #include <signal.h>
@@ -18,7 +18,7 @@ namespace ferry::testing {
 
 class FilesTest : public ClusterTest {
  protected:
-  // `by`: what runs it, such as a shell; `more`: flags.
+  // `by`: words before the command line, such as a shell; `more`: further flags.
   void StartSender(const std::string& file, const std::vector<std::string>& more = {},
                    std::vector<std::string> by = {}) {
     Start(sender_, 0, "send", file, more, std::move(by));
@@ -27,7 +27,7 @@ class FilesTest : public ClusterTest {
                      std::vector<std::string> by = {}) {
     Start(receiver_, 1, "recv", file, more, std::move(by));
   }
-  // Both at once, to their ends.
+  // Runs both at once, to their ends.
   void Move(const std::string& from, const std::string& to,
             const std::vector<std::string>& more = {}) {
     StartReceiver(to, more);
@@ -36,7 +36,7 @@ class FilesTest : public ClusterTest {
     if (sent_ != 0) receiver_->Signal(SIGTERM);
     received_ = receiver_->Wait();
   }
-  // Until a transfer of that key, or of one with this in it, is posted at the node.
+  // Waits until a transfer is posted at the node whose key is, or contains, `key`.
   bool Waits(size_t at, const std::string& key) {
     return Await([&] {
       const auto rows = node(at).admin().Transfers();
@@ -46,7 +46,7 @@ class FilesTest : public ClusterTest {
       return false;
     });
   }
-  // Of those that were started last.
+  // The output of the two that were started last.
   std::string Output() const {
     return ReadFile(directory_ / "send.out") + ReadFile(directory_ / "recv.out");
   }

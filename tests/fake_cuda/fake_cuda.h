@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steers the fake libcuda (libferry_fake_cuda.so): link it, or look these up in the opened library.
-// Any thread. Everything can also be set from outside, in FERRY_FAKE_CUDA when the library is first
-// used, as "devices=2;copy_us=100":
+// Controls the fake libcuda (libferry_fake_cuda.so): link the library, or look these functions up
+// in the opened library. Any thread. All settings can also be given from outside, in
+// FERRY_FAKE_CUDA when the library is first used, as "devices=2;copy_us=100":
 //
 //   devices=N        GPUs of the machine (default 2, at most 16); CUDA_VISIBLE_DEVICES=1,0 chooses
-//   seed=N           what their UUIDs have in common: tests that run side by side use their own
-//   memory_mib=N     memory of each (default 1024); what one process may allocate of it
+//   seed=N           part of all UUIDs: tests that run side by side use different ones
+//   memory_mib=N     memory of each GPU (default 1024), which one process may allocate
 //   version=N        of the driver (default 13000)
 //   no_peer=1        no GPU reaches another one's memory
-//   ipc_at_home=1    memory of an IPC handle is touched only by the GPU in whose context it is
-//   open;
-//                    else copies of others succeed, as by the real one's slow way through the host
+//   ipc_at_home=1    memory of an IPC handle can be touched only by the GPU in whose context it is
+//                    open; else copies by other GPUs work, as the real driver's slow way through
+//                    the host does
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
-//   no_rdma=1        adapters do not reach its memory, and memory for them is refused
+//   no_rdma=1        adapters do not reach a GPU's memory, and memory for RDMA is refused
 //   no_flush=1       streams that wait cannot flush what adapters have written
-//   nvlinks=N        NVLinks from each GPU to each other one (default 18); 0: they have none
-//   nvlinks_down=N   so many of these are down (default 0)
-//   nvswitch=1       they lead to switches, by which each GPU reaches all others
-//   virtual_gpus=1   NVML and the driver say nothing of where GPUs are and what joins them
+//   nvlinks=N        NVLinks from each GPU to each other GPU (default 18); 0: there are none
+//   nvlinks_down=N   how many of these are down (default 0)
+//   nvswitch=1       NVLinks lead to switches, by which each GPU reaches all others
+//   virtual_gpus=1   NVML and the driver do not say where GPUs are and what joins them
 //   exclusive=1      exclusive-process mode: the second process with a context is refused
-//   prohibited=1     prohibited mode: every process with a context is
-//   copy_us=N        what each copy of a stream takes at least
-//   kernel_us=N      what each kernel waits before it starts, as beside another process's
+//   prohibited=1     prohibited mode: every process with a context is refused
+//   copy_us=N        microseconds that each copy of a stream takes at least
+//   kernel_us=N      microseconds that each kernel waits before it starts, as beside another
+//                    process's kernels
 //   gate=PATH        while the file exists, copies of streams wait
 //   open_gate=PATH   while the file exists, openings of IPC handles wait
 //   fail_copy=N      the Nth copy or launch from now is refused by the call
@@ -29,15 +30,15 @@
 //   fail_import=N    the Nth import of a descriptor from now is refused (OUT_OF_MEMORY)
 //   unknown_handle=N the Nth import of a descriptor, or opening of an IPC handle, from now answers
 //                    UNKNOWN, and nothing is lost
-//   fail_map=N       so is the Nth mapping of one
-//   fail_context=N   and the Nth opening of a context
+//   fail_map=N       the Nth mapping of a descriptor from now is refused
+//   fail_context=N   the Nth opening of a context from now is refused
 //   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are
-//                    lost, every later call answers ECC_UNCORRECTABLE; 0 takes that back
+//                    lost, and every later call answers ECC_UNCORRECTABLE; 0 takes that back
 //
-// GPUs 0 and 1 of the machine are at NUMA node 0, 2 and 3 at node 1 and so on.
+// GPUs 0 and 1 of the machine are at NUMA node 0, GPUs 2 and 3 at node 1, and so on.
 //
-// The number of streams that may wait for a word before all others of the process stand still is
-// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32, default 8), as with the real one.
+// CUDA_DEVICE_MAX_CONNECTIONS (1 to 32, default 8) is, as with the real driver, the number of
+// streams that may wait for a word before all other streams of the process stand still.
 #pragma once
 
 #include <stdint.h>
@@ -46,30 +47,30 @@
 extern "C" {
 #endif
 
-// Settings as above; those not named stay.
+// Changes the settings named in `settings`; the others stay.
 void fake_cuda_configure(const char* settings);
-// While not 0, copies of streams wait.
+// While `hold` is not 0, copies of streams wait.
 void fake_cuda_hold_copies(int hold);
 
-// Since the process began; "now" where it says so.
+// Counts since the process began, or of now where it says so.
 struct fake_cuda_counts {
   uint64_t contexts;         // now
   uint64_t streams;          // now
   uint64_t parked;           // streams that wait for a word, now
   uint64_t flushing_waits;   // queued waits that flush what adapters have written
-  uint64_t copies;           // started by a call, each entry of a batch one
+  uint64_t copies;           // started by a call; each entry of a batch counts
   uint64_t batches;          // calls of cuMemcpyBatchAsync
-  uint64_t launches;         // of kernels
-  uint64_t pageable_copies;  // with host memory that is not registered: the caller waited
-  uint64_t bytes_copied;     // that arrived
-  uint64_t reservations;     // of address space, now
-  uint64_t registrations;    // of host memory, now
-  uint64_t rdma_handles;     // of memory that was allocated for RDMA, now
+  uint64_t launches;         // launches of kernels
+  uint64_t pageable_copies;  // copies with host memory that is not registered, so the caller waited
+  uint64_t bytes_copied;     // bytes that have arrived
+  uint64_t reservations;     // reservations of address space, now
+  uint64_t registrations;    // registrations of host memory, now
+  uint64_t rdma_handles;     // handles of memory that was allocated for RDMA, now
 };
 void fake_cuda_get_counts(struct fake_cuda_counts* counts);
-// Streams of this priority, now.
+// How many streams of this priority there are now.
 uint64_t fake_cuda_streams_of(int priority);
-// Device memory that this process allocated and is not given back, now.
+// Bytes of device memory that this process has allocated and not freed.
 uint64_t fake_cuda_allocated(int device);
 
 #ifdef __cplusplus

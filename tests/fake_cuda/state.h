@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake libcuda knows, of one process. Made at first use and never destroyed, because
-// stream threads may outlive main. Everything but atomics and streams' own queues is under `mutex`.
+// The state of the fake libcuda in one process. Made at first use and never destroyed, because
+// stream threads may outlive main. `mutex` guards everything except atomics and the streams' own
+// queues.
 #pragma once
 
 #include <cuda.h>
@@ -39,7 +40,7 @@ struct Settings {
   bool exclusive = false;
   bool prohibited = false;
   uint64_t copy_us = 0;
-  uint64_t kernel_us = 0;  // before a kernel starts, as beside another process's
+  uint64_t kernel_us = 0;  // waited before a kernel starts, as beside another process's
   std::string gate;
   std::string open_gate;
   uint64_t fail_copy = 0;
@@ -55,20 +56,20 @@ struct Settings {
 // The driver's handles, as it declares them.
 struct CUctx_st {
   int device = 0;
-  int retained = 0;  // 0: there is none
+  int retained = 0;  // how often it is retained; 0: there is no context
   CUstream default_stream = nullptr;
-  std::set<int> peers;  // cuCtxEnablePeerAccess
-  int lock = -1;        // exclusive-process mode
+  std::set<int> peers;  // peers enabled by cuCtxEnablePeerAccess
+  int lock = -1;        // descriptor of the lock of exclusive-process mode
 };
 
-// The queue of a stream outlives its handle until it is empty.
+// The queue of a stream. It outlives the stream's handle until it is empty.
 struct StreamQueue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> work;
   bool busy = false;
   bool closing = false;
-  std::atomic<bool> dropped{false};  // its context is gone: waits end
+  std::atomic<bool> dropped{false};  // its context is gone, so waits end
 };
 
 struct CUstream_st {
@@ -85,7 +86,7 @@ struct EventState {
   std::atomic<uint64_t> when_ns{0};
 };
 
-// A loaded image; its one kernel is known by name.
+// A loaded image; its one kernel is known by its name.
 struct CUmod_st {
   CUcontext context = nullptr;
 };
@@ -101,32 +102,33 @@ struct CUevent_st {
 
 namespace fake_cuda {
 
-// Physical memory of a device: a memfd, whose name says which device, so that it can be imported.
+// Physical memory of a device: a memfd, whose name says which device, so that another process can
+// import it.
 struct Physical {
   int fd = -1;
   size_t bytes = 0;
-  int device = 0;    // of the machine
-  bool ours = true;  // allocated by this process, so it counts
+  int device = 0;    // number in the machine
+  bool ours = true;  // allocated by this process, so that it counts
   bool rdma = false;
   CUmemAllocationHandleType exportable = CU_MEM_HANDLE_TYPE_NONE;
   ~Physical();
 };
 
-// Mapped device memory, by its first address.
+// Mapped device memory; by its first address.
 struct Mapping {
   size_t bytes = 0;
   std::shared_ptr<Physical> physical;
   std::set<int> access;  // devices of the machine that may touch it
   bool vmm = false;
   bool ipc = false;
-  CUcontext context = nullptr;  // that goes with it; null if vmm
-  uint64_t buffer_id = 0;       // of no other allocation of the process; 0 if vmm
+  CUcontext context = nullptr;  // the context with which it goes; null if `vmm`
+  uint64_t buffer_id = 0;       // unique among the process's allocations; 0 if `vmm`
 };
 
 struct Registration {
   size_t bytes = 0;
   CUcontext context = nullptr;
-  bool allocated = false;  // by cuMemHostAlloc
+  bool allocated = false;  // true if allocated by cuMemHostAlloc
 };
 
 struct State {
@@ -137,14 +139,15 @@ struct State {
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
   bool initialized = false;
   int connections = 8;
-  std::vector<int> visible;                          // ordinal to device of the machine
-  std::vector<uint64_t> used;                        // by device of the machine
+  std::vector<int> visible;                          // from ordinal to device of the machine
+  std::vector<uint64_t> used;                        // allocated bytes, by device of the machine
   std::vector<std::unique_ptr<CUctx_st>> primaries;  // by ordinal
   std::set<CUcontext> contexts;
   std::set<CUstream> streams;
   std::set<CUevent> events;
   std::map<CUmodule, CUfunc_st> modules;
-  // Device addresses are all inside one region that nothing else uses, so that a stale one is seen.
+  // All device addresses are inside one region that nothing else uses, so that a stale address is
+  // noticed.
   std::byte* region = nullptr;
   size_t region_bytes = size_t{256} << 30;
   std::map<uintptr_t, size_t> reserved;  // by cuMemAddressReserve and for cuMemAlloc
@@ -154,46 +157,48 @@ struct State {
   std::map<CUmemGenericAllocationHandle, std::pair<std::shared_ptr<Physical>, int>> handles;
   CUmemGenericAllocationHandle next_handle = 0x1000;
   std::atomic<int> parked{0};
-  uint64_t flushing_waits = 0;  // under mutex
+  uint64_t flushing_waits = 0;  // guarded by `mutex`
   std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0};
 };
 
 State& Get();
 
-// What a call finds wrong before it looks at its arguments.
-CUresult Ready();                      // initialized, no sticky error
-CUresult ReadyIn(CUcontext* context);  // and a live context is current
+// Errors that a call reports before it looks at its arguments.
+CUresult Ready();                      // unless initialized, and without a sticky error
+CUresult ReadyIn(CUcontext* context);  // as Ready, and unless a live context is current
 CUcontext Current();
 
-// 16 bytes that name a device of the machine in every process.
+// 16 bytes that name a device of the machine, the same in every process.
 void UuidOf(int device, unsigned char* uuid);
-// Where it is in the machine.
+// Where the device is in the machine.
 inline unsigned PciBusOf(int device) { return static_cast<unsigned>(device) + 1; }
 inline int NumaNodeOf(int device) { return device / 2; }
 
-// Under mutex. Memory.
+// The following are called with `mutex` held. Memory.
 bool InRegion(uintptr_t address);
-uintptr_t Reserve(size_t bytes, size_t alignment);  // 0: none left
-// The mapping that has the address; null if there is none.
+uintptr_t Reserve(size_t bytes, size_t alignment);  // 0: there is no space left
+// The mapping that contains the address; null if there is none.
 Mapping* FindMapping(uintptr_t address, uintptr_t* base);
-// Whether `device` may copy these bytes: all mapped with access; host memory always.
+// Whether `device` may copy these bytes: all must be mapped with access; host memory is always
+// allowed.
 bool MayTouch(int device, uintptr_t address, size_t bytes);
-// Host memory that is not registered.
+// Whether these bytes are host memory that is not registered.
 bool Pageable(uintptr_t address, size_t bytes);
-// A device can read and write the word: mapped device memory or registered host memory.
+// Whether a device can read and write the word: it is mapped device memory or registered host
+// memory.
 bool IsDeviceWord(int device, uintptr_t address);
 CUresult Allocate(int device, size_t bytes, std::shared_ptr<Physical>* made);
-// What a descriptor of another process is; null if it is not memory of a GPU.
+// The memory behind a descriptor of another process; null if it is not memory of a GPU.
 std::shared_ptr<Physical> Import(int fd);
 void Place(uintptr_t address, const Physical& physical, int protection);
 void Forget(std::map<uintptr_t, Mapping>::iterator mapping);
 void DropContextMemory(CUcontext context);
 void DropContextStreams(CUcontext context);
 
-// Streams. `stream` null is the context's default one.
+// Streams. A null `stream` is the context's default stream.
 CUresult FindStream(CUstream stream, CUstream_st** found);
 void Enqueue(CUstream_st& stream, std::function<void()> work);
-// Until no test holds the copies back.
+// Waits while a test holds copies back.
 void AwaitGate(const StreamQueue& queue);
 void AwaitOpenGate();
 void Drain(StreamQueue& queue);

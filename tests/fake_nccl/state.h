@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake libnccl of communicators of two ranks, for tests: between two processes or two threads,
-// over the fake CUDA's streams. A rank is a socket to the other one; what is launched runs when the
-// streams of both ends come to it, and waits for that as long as the real one would: until it is
-// aborted from outside.
+// A fake libnccl for tests: communicators of two ranks, in two processes or two threads, over the
+// fake CUDA's streams. A rank is a socket to the other rank. A launch runs when the streams of both
+// ends have come to it. It waits for that as long as the real one would: until it is aborted from
+// outside.
 //
-// It is as strict as NCCL is silent. What the real one answers with a hang or with garbage ends the
-// process here, with a story: other operations at the two ends, two threads in one communicator,
-// use beside or after an abort, a stream of another GPU, memory that the GPU may not touch.
+// The fake is as strict as NCCL is silent. Where the real one would hang or return garbage, this
+// one ends the process with a story: different operations at the two ends, two threads in one
+// communicator, use beside or after an abort, a stream of another GPU, memory that the GPU may not
+// touch.
 //
-// Settings, in FERRY_FAKE_NCCL when it is first used, as "version=22703;open_gate=/tmp/g":
+// Settings, in FERRY_FAKE_NCCL when the library is first used, as "version=22703;open_gate=/tmp/g":
 //
 //   version=N        what ncclGetVersion answers (default 22809; 21803 in
-//   libferry_fake_nccl_2_18.so, which
-//                    has no ncclCommRevoke)
+//                    libferry_fake_nccl_2_18.so, which has no ncclCommRevoke)
 //   comm_mib=N       GPU memory that a communicator takes (default 8)
 //   open_gate=PATH   while the file exists, openings wait after the ranks have met
-//   group_gate=PATH  while the file exists, what is launched does not begin
-//   slice_gate=PATH  while the file exists, what is launched begins 5 ms later, as beside another
-//                    process's kernels
-//   abort_gate=PATH  while the file exists, aborts stop what was launched and do not come back
+//   group_gate=PATH  while the file exists, launches do not begin
+//   slice_gate=PATH  while the file exists, launches begin 5 ms later, as beside another process's
+//                    kernels
+//   abort_gate=PATH  while the file exists, aborts stop launches and do not return
 //   fail_open=N      the Nth opening fails
-//   hang_open=N      no opening with its leader's Nth unique id comes back by itself
-//   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError tells of it
-//   stuck_launch=N   the Nth launch does not come back from ncclGroupEnd by itself
+//   hang_open=N      no opening with its leader's Nth unique id returns by itself
+//   async_error=N    the Nth launch never runs, and ncclCommGetAsyncError reports it
+//   stuck_launch=N   the Nth launch does not return from ncclGroupEnd by itself
 //   stuck_mark=PATH  a file that is made when a launch sticks
-//   lost_peer=1      a peer's death is told by ncclCommGetAsyncError, as over sockets; else,
-//                    as over NVLink, it is not noticed
+//   lost_peer=1      a peer's death is reported by ncclCommGetAsyncError, as over sockets; else, as
+//                    over NVLink, it is not noticed
 //
-// Openings and launches are counted in each process; the warm-up of a communicator is a launch.
+// Each process counts its openings and launches; the warm-up of a communicator is a launch.
 #pragma once
 
 #include <cuda.h>
@@ -75,7 +75,7 @@ struct Settings {
 };
 const Settings& Get();
 
-// What of the driver is called, of the library that FERRY_CUDA_LIBRARY names.
+// The functions of the driver that are called, from the library that FERRY_CUDA_LIBRARY names.
 struct Driver {
   decltype(&::cuCtxGetCurrent) cuCtxGetCurrent = nullptr;
   decltype(&::cuCtxGetDevice) cuCtxGetDevice = nullptr;
@@ -89,10 +89,10 @@ struct Driver {
 };
 const Driver& Cuda();
 
-// Tells what the caller did wrong, and ends the process.
+// Prints what the caller did wrong, and ends the process.
 [[noreturn]] void Story(const std::string& text);
 void SetLastError(const std::string& text);
-// Between two looks at what nobody tells: a gate's file, an abort, the other process.
+// Sleeps between two looks at what nobody signals: a gate's file, an abort, the other process.
 void Nap();
 
 struct Operation {
@@ -101,20 +101,20 @@ struct Operation {
   uint64_t bytes = 0;
 };
 
-// The socket to the other rank. Everything gives up when `stop` is set. False, or a short count,
+// The socket to the other rank. Every call gives up when `stop` is set. False, or a short count,
 // means that it gave up or that the other end is gone.
 class Wire {
  public:
   explicit Wire(const std::atomic<bool>& stop) : stop_(stop) {}
   ~Wire();
-  // Rank 0 waits at the path, rank 1 goes there.
+  // Rank 0 waits at the path, rank 1 connects to it.
   bool Meet(const std::string& path, int rank);
   bool Exchange(const void* mine, void* theirs, size_t bytes);
-  // All sends and all receives, in the order of each, at once.
+  // Carries out all sends and all receives at once; each kind in its order.
   bool Move(const std::vector<Operation>& operations);
 
  private:
-  // Waits until the socket can be read or (`writing`) written.
+  // Waits until the socket can be read, or, with `writing`, written.
   bool Ready(bool writing);
   bool Write(const void* data, size_t bytes);
   bool Read(void* data, size_t bytes);
@@ -125,7 +125,7 @@ class Wire {
 
 struct Launch {
   uint64_t number = 0;
-  bool never = false;  // it is to fail asynchronously
+  bool never = false;  // the launch must fail asynchronously
   std::vector<Operation> operations;
 };
 
@@ -135,8 +135,8 @@ struct ncclComm {
   int rank = 0;
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
-  std::atomic<bool> stop{false};      // revoked or aborting: what waits gives up
-  std::atomic<bool> aborting{false};  // the real one may be free by now
+  std::atomic<bool> stop{false};      // revoked or aborting: calls that wait give up
+  std::atomic<bool> aborting{false};  // the real one may have freed the communicator by now
   std::unique_ptr<fake_nccl::Wire> wire;
   std::atomic<ncclResult_t> async_error{0};
   std::atomic<int> in_call{0};  // threads that launch or open
@@ -149,10 +149,10 @@ struct ncclComm {
 
 namespace fake_nccl {
 
-// Ends the process if an abort has begun, or nobody waits for its end any more.
+// Ends the process if the communicator is null, is being aborted, or was aborted.
 void CheckUsable(const ncclComm* comm, const std::string& call);
 
-// Ends the process if it may not be used any more, or is used by another thread now.
+// Ends the process if the communicator may not be used any more, or another thread uses it now.
 class Use {
  public:
   Use(ncclComm* comm, const char* call);
@@ -162,7 +162,7 @@ class Use {
   ncclComm* const comm_;
 };
 
-// Queues a launch; what may be wrong with it is found here or when it runs.
+// Queues a launch. What is wrong with it is found here or when it runs.
 ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> operations);
 
 }  // namespace fake_nccl

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon's session table and driver as they are, with devices 1 and 2, and a peer node-b with
-// device 3 whose link is up: what clients send is let in here, and time is the test's. Afterwards
-// everything that clients owned must be given back.
+// A daemon's real session table and driver, with devices 1 and 2, and a peer node-b with device 3
+// whose link is up. A fuzzer feeds it what clients and the peer send, and controls the time. The
+// destructor checks that everything clients owned was given back.
 #pragma once
 
 #include <map>
@@ -19,24 +19,24 @@ namespace ferry::testing {
 
 class DaemonCore {
  public:
-  // Of an arena: two of a device are copied without a lane.
+  // Size of an arena. Two arenas of a device can be copied to each other without a lane.
   static constexpr uint64_t kArenaBytes = TransferDriver::kInlineBytes / 2;
 
   DaemonCore();
   ~DaemonCore();
 
-  // A packet of a client's attach.sock. `with_fd`: a memfd comes along, as libferry makes it.
+  // A packet on a client's attach.sock. `with_fd`: a memfd as libferry makes it comes along.
   void OnPacket(Door::ConnectionId connection, const std::string& packet, bool with_fd);
   // Opens a session with an arena on each device.
   Session* Open(Door::ConnectionId connection);
-  // A batch, converted. Nothing if there is no such session any more.
+  // Posts a converted batch; does nothing if the session is gone.
   void Post(SessionId session, PostBatch batch);
   void Cancel(SessionId session, const std::vector<uint64_t>& sequences);
   void OnClosed(Door::ConnectionId connection);
-  // What the peer says, as bytes.
+  // A frame that the peer says, as bytes.
   void OnFrame(const std::string& bytes);
   void Advance(absl::Duration by);
-  // What was posted to threads is done, and what came of it is carried out.
+  // Waits until threads have done what was posted to them, and carries out what came of it.
   void Settle();
 
  private:
@@ -48,11 +48,11 @@ class DaemonCore {
   LocalDevices& devices_;
   SessionTable table_;
   TransferDriver driver_;
-  ManualExecutor compute_;  // nobody compiles anything, so nothing runs
+  ManualExecutor compute_;  // nobody compiles programs, so it has no tasks
   JobRunner runner_{1, {}, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {}};
   JobTable jobs_;
-  std::map<Door::ConnectionId, bool> connections_;  // whether it is open
-  absl::StatusOr<SessionId> opened_;                // by the last packet
+  std::map<Door::ConnectionId, bool> connections_;  // whether the connection is open
+  absl::StatusOr<SessionId> opened_;                // the session that the last packet has opened
 };
 
 }  // namespace ferry::testing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An input as a story: steps, cut at "\n~~\n" rather than by lengths, so that one which mutation
-// makes longer or shorter leaves the others as they are. A step's first byte says what it is.
-// Pure.
+// Cuts a fuzzer's input into steps. Steps are separated by "\n~~\n" instead of having lengths, so
+// that a step which mutation makes longer or shorter leaves the others as they are. A step's first
+// byte says what it is. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace ferry::testing {
 struct Step {
   char verb = 0;
   std::string body;
-  // Numbers of a body that is no message; 0 beyond its end.
+  // Byte i of a body that is no message; 0 beyond its end.
   uint8_t operator[](size_t i) const { return i < body.size() ? static_cast<uint8_t>(body[i]) : 0; }
 };
 
-// Longer stories only cost time.
+// More steps would only cost time.
 inline constexpr size_t kMaxSteps = 64;
 
 inline std::vector<Step> StepsOf(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests on GPUs share: daemons with one host device and one or two GPUs each, sessions with an
-// arena on either kind of device, and streams of this process. A test that needs a GPU, or two, and
-// finds fewer skips and says so. One thread.
+// Shared by tests on GPUs: daemons with one host device and one or two GPUs each, sessions with an
+// arena on either kind of device, and streams of this process. A test that needs more GPUs than
+// there are skips and says so. One thread.
 #pragma once
 
 #include <map>
@@ -22,8 +22,8 @@ struct GpuCase {
   bool one_node;
   bool source_on_host;
   bool destination_on_host;
-  bool same_gpu;              // two sessions of one GPU
-  const char* transfer = "";  // inside `transfer: { }`
+  bool same_gpu;              // both ends are sessions on one GPU
+  const char* transfer = "";  // configuration inside `transfer: { }`
   int gpus() const { return same_gpu || source_on_host || destination_on_host ? 1 : 2; }
 };
 inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_case.name; }
@@ -31,8 +31,8 @@ inline void PrintTo(const GpuCase& gpu_case, std::ostream* out) { *out << gpu_ca
 extern const GpuCase kGpuLocal, kGpuMapped, kGpuNccl, kGpuSelf, kGpuHostToGpu, kGpuToHost,
     kGpuHostToGpuMapped, kGpuTcp, kGpuHostToGpuTcp, kGpuToHostTcp, kGpuUcx, kGpuUcxShm, kGpuUcxTcp;
 
-// The fake's settings of the daemons, over this process's; for the environment of StartNodes. A
-// real driver knows none of them.
+// The environment for StartNodes with which the daemons' fake CUDA has these settings, on top of
+// those of this process. A real driver ignores them.
 std::vector<std::string> FakeWith(const std::string& more);
 
 class GpuTest : public ClusterTest {
@@ -42,27 +42,27 @@ class GpuTest : public ClusterTest {
 
   // False, and the test is skipped, if there are fewer GPUs.
   bool Need(int gpus);
-  // The same if the daemons, which run, found no UCX.
+  // False, and the test is skipped, if the running daemons found no UCX.
   bool NeedUcx();
-  // One daemon with all GPUs that a test needs, or two with one each.
+  // Starts one daemon with all GPUs, or two daemons with one GPU each.
   void StartNodes(int nodes, int gpus, const std::string& transfer = "",
                   std::vector<std::string> environment = {});
-  // The same, or several daemons, with other options.
+  // The same, also for more daemons, with other options.
   void StartNodes(int nodes, int gpus, ClusterOptions options);
-  // Nodes and ends for a case.
+  // Starts the nodes for a case; the other two open its ends.
   bool StartFor(const GpuCase& gpu_case, std::vector<std::string> environment = {});
   End OpenSource(const GpuCase& gpu_case, uint64_t bytes);
   End OpenDestination(const GpuCase& gpu_case, uint64_t bytes);
-  // An end on GPU `gpu` of node `node`, or on its host device (-1).
+  // Opens an end on GPU `gpu` of node `node`; -1: on its host device.
   End Open(size_t node, int gpu, uint64_t bytes, const std::string& name = "test");
 
-  // A stream of the context of `end`'s GPU, which is current from then on.
+  // A stream in the context of `end`'s GPU, which is current afterwards.
   CUstream MakeStream(const End& end);
-  // Until all that was queued on it has run.
+  // Waits until everything that was queued on the stream has run.
   CUresult Synchronize(CUstream stream);
-  // A fixture's own sessions, which must be gone before the daemons are looked at.
+  // Closes a fixture's own sessions, which must be gone before the daemons are checked.
   virtual void CloseEnds() {}
-  // Host memory that GPUs reach.
+  // Host memory that GPUs can reach.
   char* Pinned(uint64_t bytes);
   CUdeviceptr Address(const Arena& arena, uint64_t offset = 0) const {
     return reinterpret_cast<CUdeviceptr>(arena.data()) + offset;

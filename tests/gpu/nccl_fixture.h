@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Daemons with a GPU each and route nccl between them. One thread.
+// Daemons with a GPU each, and route nccl between them. One thread.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@
 namespace ferry::testing {
 
 inline constexpr uint64_t kNcclBytes = 3 * kMiB + 17;
-// Ten times what docs/failures.md promises where a daemon is killed or stopped.
+// Ten times what docs/failures.md promises where a daemon is killed, and where one is stopped.
 inline constexpr std::chrono::seconds kKilled{10}, kStopped{60};
 
 class MultiGpuNcclTest : public GpuTest {
  protected:
-  // Each daemon has a host device and a GPU; their ids follow.
+  // Each daemon has a host device and a GPU, with consecutive ids.
   bool StartDaemons(int nodes, ClusterOptions options = {}) {
     if (!Need(nodes)) return false;
     StartNodes(nodes, nodes, std::move(options));
     return true;
   }
-  // Node a's NCCL does what `faults` say, that of the other nodes is well, or does as `others` say.
+  // The NCCL of node-a has the faults `faults`; that of the other nodes has none, or `others`.
   bool StartWithFaults(const std::string& faults, ClusterOptions options = {},
                        const std::string& others = "", int nodes = 2) {
     if (driver_ != nullptr && !fake()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of transfers between GPUs, and streams of this process for each: one that makes the
-// bytes, one that takes what came and leaves poison behind. One thread.
+// Two ends of transfers between GPUs, with a stream of this process for each. The producer's stream
+// makes the bytes; the consumer's takes what came and leaves poison behind. One thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class GpuStreamTest : public GpuTest, public ::testing::WithParamInterface<GpuCa
     source_ = {};
     destination_ = {};
   }
-  // On the producer's stream: the bytes of `seed`, made on the way.
+  // On the producer's stream: writes the bytes of `seed`.
   void Produce(uint64_t seed) {
     FillPattern(made_, source_.arena.bytes(), seed);
     Upload(source_, made_, producer_);
@@ -34,7 +34,7 @@ class GpuStreamTest : public GpuTest, public ::testing::WithParamInterface<GpuCa
     EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(cuda::Device(end.arena))));
     EXPECT_CU(driver_->cuMemcpyHtoDAsync(Address(end.arena), from, end.arena.bytes(), stream));
   }
-  // On the consumer's: what it finds, and poison behind it.
+  // On the consumer's stream: copies what it finds to `seen_`, and overwrites it with poison.
   void Consume() {
     EXPECT_CU(driver_->cuCtxSetCurrent(driver_->context(cuda::Device(destination_.arena))));
     EXPECT_CU(driver_->cuMemcpyDtoHAsync(seen_, Address(destination_.arena),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two GPUs of the fake CUDA with a lane and a transport each, and communicators of the fake NCCL
-// between them, in one process. What a daemon's control does, the test does.
+// Two GPUs of the fake CUDA, each with a lane and a transport, and communicators of the fake NCCL
+// between them, in one process. The test does what a daemon's control would.
 #pragma once
 
 #include <fake_cuda.h>
@@ -24,7 +24,8 @@ namespace ferry {
 
 class TwoRanks {
  public:
-  // Of groups that were answered, by their number, and of communicators that failed.
+  // The answers of one end: of groups by their number, of armed transfers, and of communicators
+  // that failed.
   class Answers {
    public:
     NcclTransport::Hooks Hooks() {
@@ -57,7 +58,7 @@ class TwoRanks {
                 came_.notify_all();
               }};
     }
-    // Until so many firings of a bundle were wanted.
+    // Waits until this many firings of a bundle were wanted.
     void AwaitWanted(uint64_t bundle, uint64_t firings) {
       MutexLock lock(mutex_);
       while (wanted_[bundle] < firings) came_.wait(mutex_);
@@ -78,12 +79,12 @@ class TwoRanks {
       while (failed_.empty()) came_.wait(mutex_);
       return failed_.front();
     }
-    // Armed transfers that were answered.
+    // How many armed transfers were answered.
     size_t armed() {
       MutexLock lock(mutex_);
       return armed_.size();
     }
-    // Ends of the communicator that were answered.
+    // How many ends of communicators were answered.
     size_t let_go() {
       MutexLock lock(mutex_);
       return let_go_;
@@ -133,7 +134,7 @@ class TwoRanks {
     communicators_[end] = std::make_unique<Communicator>(api_, *gpus_[end], end, max_ctas);
     return *communicators_[end];
   }
-  // Both ends at once; their answers.
+  // Opens both ends at once. Returns their statuses.
   std::pair<absl::Status, absl::Status> Open() {
     for (int end : {0, 1}) Make(end);
     const absl::StatusOr<std::string> id = communicators_[0]->MakeId();
@@ -145,7 +146,7 @@ class TwoRanks {
     return {own, other};
   }
   void DestroyTransport(int end) { transports_[end].reset(); }
-  // As control does it.
+  // Ends a communicator as control does.
   void Reap(int end, const absl::Status& why) {
     End(end, why);
     communicators_[end]->Reap();
@@ -171,7 +172,7 @@ class TwoRanks {
     });
   }
 
-  // Of a firing.
+  // Launches a group of one firing.
   void LaunchFiring(int end, uint64_t group, GroupOp::Firing firing) {
     LaunchFirings(end, group, {firing});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon's admin.sock as tests ask it: every call must succeed, else the test fails. Any thread.
+// A daemon's admin.sock for tests. A call that fails fails the test. Any thread.
 #pragma once
 
 #include <memory>
@@ -23,21 +23,21 @@ class Admin {
   std::string Dump();
   admin::v1::ListCommsResponse Comms();
   admin::v1::ListMembersResponse Members();
-  // How many of them stand at `state`.
+  // How many communicators are in `state`.
   size_t CountComms(const std::string& state);
   void WarmComm(uint64_t device, uint64_t other);
-  uint32_t EvictComm(uint64_t device, uint64_t other);  // which attempt
-  uint32_t AbortComm(uint64_t device, uint64_t other);  // which attempt
+  uint32_t EvictComm(uint64_t device, uint64_t other);  // returns the attempt
+  uint32_t AbortComm(uint64_t device, uint64_t other);  // returns the attempt
 
   // "up", "lost", ...; "" if there is no such peer.
   std::string PeerState(const std::string& node);
-  // Transfers in flight that stand at `state`.
+  // How many transfers in flight are in `state`.
   size_t Count(const std::string& state);
   uint64_t ArenaBytes();
-  // Health of `service` as the daemon tells it: "SERVING", "NOT_SERVING", ..., or gRPC's error.
+  // The health of `service` as the daemon says it: "SERVING", "NOT_SERVING", ..., or gRPC's error.
   std::string Health(const std::string& service, int timeout_ms = 1000);
 
-  // gRPC's headers stay out of here: most tests need none of them.
+  // Declared only: most tests need none of gRPC's headers.
   struct Stubs;
   Stubs& stubs() { return *stubs_; }
 
@@ -45,7 +45,7 @@ class Admin {
   std::unique_ptr<Stubs> stubs_;
 };
 
-// The body of GET `path` on an HTTP Unix socket, or "" if the answer is not 200.
+// The body of the answer to GET `path` on an HTTP Unix socket; "" if the answer is not 200.
 std::string HttpGet(const std::string& socket, const std::string& path);
 
 }  // namespace ferry::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for what another process does, where nothing tells us: ask again until it is so. Any
+// Waits for what another process does, where nothing signals it: asks again until it is so. Any
 // thread.
 #pragma once
 
@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 // For what must happen: far beyond ten times any bound of the product, so that only a hang fails.
 inline constexpr std::chrono::seconds kSoon{30};
 
-// True as soon as `condition()` is; false after `patience`.
+// True as soon as `condition()` is true; false after `patience`.
 template <typename Condition>
 bool Await(Condition condition, std::chrono::milliseconds patience = kSoon) {
   const auto deadline = Clock::now() + patience;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of a daemon that means harm: it attaches well, has an arena, and then says sense and
-// nonsense on attach.sock and client.sock, from a seed. One thread.
+// A malicious client of a daemon: attaches properly, has an arena, and then sends valid and invalid
+// messages on attach.sock and client.sock, from a seed. One thread.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace ferry::testing {
 
 class BadClient {
  public:
-  // `device`: one of the daemon's own, and of another daemon's. `lingers`: see Nonsense.
+  // `device` is one of the daemon's own, `remote` one of another daemon's. `lingers`: see Nonsense.
   BadClient(std::string client_dir, uint64_t device, uint64_t remote, uint64_t seed,
             bool lingers = false);
-  // One thing that it says; now and then it goes away and comes back.
+  // Sends one thing; now and then goes away and comes back.
   void Step();
 
  private:
@@ -25,7 +25,7 @@ class BadClient {
   void SayNonsense();
   void CallNonsense();
   void FillBuffer(v1::Buffer& buffer);
-  // Whatever is answered is read, so that there is room for more.
+  // Reads all answers, so that there is room for more.
   void Read();
 
   const std::string client_dir_;

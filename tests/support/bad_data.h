@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connections of route `tcp` that a bad peer opens: they prove that they are of its link,
-// mostly, and then say sense and nonsense, from a seed. One thread.
+// Data connections of route `tcp` that a malicious peer opens: they mostly prove that they belong
+// to its link, and then send valid and invalid messages, from a seed. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@ namespace ferry::testing {
 
 class BadData {
  public:
-  // `port`: of the other daemon on 127.0.0.1, for its peers. `devices`: ours, `theirs`: its.
+  // `port`: the other daemon's peer port on 127.0.0.1. `devices` are the bad peer's, `theirs` the
+  // other daemon's.
   BadData(uint16_t port, std::vector<uint64_t> devices, std::vector<uint64_t> theirs,
           Nonsense& nonsense);
 
-  // A new link, with this key: what was open is of the one before, and stays open for a while.
+  // There is a new link with this key. Connections of the link before stay open for a while.
   void OnLink(const std::string& key);
-  // One thing that is said. `tags`: of transfers that there are.
+  // Sends one thing. `tags`: of transfers that exist.
   void Step(const std::vector<uint64_t>& tags);
 
  private:
@@ -35,7 +36,7 @@ class BadData {
   std::string key_;
   uint64_t serial_ = 0;
   std::vector<UniqueFd> open_;
-  std::vector<UniqueFd> forgotten_;  // that it neither uses nor closes
+  std::vector<UniqueFd> forgotten_;  // connections that are neither used nor closed any more
   std::vector<uint64_t> heard_;      // tags that the other end has said
 };
 

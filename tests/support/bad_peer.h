@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon of the membership that means harm: it proves who it is and says hello well on the peer
-// port, has a peer.sock with a link page of its own, and then says sense and nonsense on the link,
-// on the other daemon's peer.sock, in its page and on data connections, from a seed. How a hello is
-// said well is here only (Introduction, Hello). One thread; what it hears is read by others.
+// A malicious daemon of the membership: proves properly who it is and says a good hello on the peer
+// port, has a peer.sock with a link page of its own, and then sends valid and invalid messages on
+// the link, on the other daemon's peer.sock, in its page and on data connections, from a seed. Only
+// Introduction and Hello know what a good hello is. One thread; other threads read what it hears.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@
 namespace ferry::testing {
 
 struct BadPeerOptions {
-  std::string secret;             // of the cluster
-  std::string node;               // as whom it speaks; its name is smaller, so that it dials
-  std::vector<uint64_t> devices;  // that node's
-  std::vector<uint64_t> theirs;   // the other daemon's
-  std::string address;            // of the other daemon's peer port
-  std::string their_socket;       // its peer.sock
-  std::string own_socket;         // where ours is to be
-  uint64_t bytes = 0;             // of each of what others receive from it, with keys v0 to v7
+  std::string secret;             // the cluster's secret
+  std::string node;               // its node's name, the smaller of the two, so that it dials
+  std::vector<uint64_t> devices;  // devices of that node
+  std::vector<uint64_t> theirs;   // devices of the other daemon
+  std::string address;            // address of the other daemon's peer port
+  std::string their_socket;       // the other daemon's peer.sock
+  std::string own_socket;         // where its own peer.sock must be
+  uint64_t bytes = 0;  // size of each transfer that others receive from it, keys v0 to v7
 };
 
 class BadPeer {
@@ -37,7 +37,7 @@ class BadPeer {
   BadPeer(const BadPeer&) = delete;
   BadPeer& operator=(const BadPeer&) = delete;
 
-  // One thing that it says; now and then it goes away and comes back.
+  // Sends one thing; now and then goes away and comes back.
   void Step();
 
  private:
@@ -55,7 +55,7 @@ class BadPeer {
   const BadPeerOptions options_;
   Nonsense nonsense_;
   std::unique_ptr<Link> link_;
-  std::unique_ptr<RawSocket> socket_;  // to their peer.sock
+  std::unique_ptr<RawSocket> socket_;  // connection to the other daemon's peer.sock
   BadData data_;
   uint64_t sequence_ = 0;
   uint64_t next_event_ = 1;

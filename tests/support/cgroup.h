@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cgroup whose processes may have only so much of something. Needs root. One thread.
+// A cgroup that bounds the memory or the threads of its processes. Needs root. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,17 +15,18 @@ namespace ferry::testing {
 
 class Cgroup {
  public:
-  // Of version 2 or 1, whichever is mounted. Null, and why, where there is no right to make one.
+  // Makes a cgroup of version 2 or 1, whichever is mounted. Null, and the reason in `why`, where
+  // this process may not make one.
   static std::unique_ptr<Cgroup> OfMemory(uint64_t bytes, std::string* why);
   static std::unique_ptr<Cgroup> OfThreads(uint64_t count, std::string* why);
-  // Its processes must be gone.
+  // The cgroup's processes must be gone.
   ~Cgroup();
   Cgroup(const Cgroup&) = delete;
   Cgroup& operator=(const Cgroup&) = delete;
 
-  // From here on what `pid` touches counts.
+  // From here on the memory that `pid` touches counts.
   bool Add(pid_t pid);
-  // Goes before a command line to run it there from its beginning.
+  // Words to put before a command line to run it in the cgroup from its start.
   std::vector<std::string> launcher() const;
 
  private:

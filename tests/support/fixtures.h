@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fixtures of end-to-end and fault tests, and short ways to say what they say most. One thread.
+// Fixtures of end-to-end and fault tests, and short forms of what they do most. One thread.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace ferry::testing {
 
 inline constexpr uint64_t kMiB = 1 << 20;
 
-// A value that must be there, or the test ends.
+// The value of `result`; without one the test ends with a failure.
 template <typename T>
 T Must(Result<T> result) {
   if (!result.ok()) {
@@ -31,7 +31,8 @@ T Must(Result<T> result) {
   return std::move(*result);
 }
 
-// Whether the bytes there are the first ones of the stream of `seed`; makes them so. Of GPUs too.
+// Has: whether the bytes there are the first ones of the stream of `seed` (pattern.h). Fill: makes
+// them so. Both also for arenas on GPUs.
 ::testing::AssertionResult Has(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed);
 void Fill(const Arena& arena, uint64_t offset, uint64_t bytes, uint64_t seed);
 
@@ -44,16 +45,17 @@ struct End {
 
 class ClusterTest : public ::testing::Test {
  protected:
-  // Once, first.
+  // Starts the cluster. Call it once, before anything else.
   void Start(const ClusterOptions& options = {});
   Cluster& nodes() { return *cluster_; }
   Node& node(size_t i) { return (*cluster_)[i]; }
-  // `device` of the node's own, counted from 0.
+  // Opens a session with an arena on a device of the node: its own number `device`, counted from 0.
   End OpenEnd(size_t node, uint64_t bytes, uint64_t device = 0, const std::string& name = "test");
-  // One transfer with key `key` over all of both arenas must go well and bring the bytes.
+  // Moves all of one arena to all of the other under `key`; expects that it goes well and the bytes
+  // arrive.
   void ExpectTransfer(End& source, End& destination, const std::string& key,
                       const PostOptions& options = {});
-  // What ferryctl says of `node`; `command`'s words are parted by one space.
+  // The output of ferryctl for `node`. The words of `command` are separated by one space.
   std::string Ferryctl(const std::string& command, int expected_status = 0, size_t node = 0);
   void TearDown() override;
 
@@ -69,18 +71,18 @@ Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> 
 Batch Receive(End& to, const End& from, const std::string& key, std::vector<Range> ranges,
               const PostOptions& options = {});
 
-// One way for bytes to go, for real.
+// A route, and how daemons are configured to take it.
 struct RouteCase {
   const char* name;
   int route;             // FERRY_ROUTE_...
   bool one_node;         // source and destination are devices of one daemon
-  const char* transfer;  // configuration
+  const char* transfer;  // configuration of the daemons
 };
 extern const RouteCase kLocalRoute, kMappedRoute, kTcpRoute, kUcxShmRoute, kUcxTcpRoute;
 inline void PrintTo(const RouteCase& route, std::ostream* out) { *out << route.name; }
 
-// Two daemons; the source is device 0 of the first, the destination device 0 of the second, or on
-// `local` device 1 of the first. Instantiate with RouteCases.
+// Two daemons. The source is device 0 of the first. The destination is device 0 of the second; on
+// `local` it is device 1 of the first. Instantiate with RouteCases.
 class RouteTest : public ClusterTest, public ::testing::WithParamInterface<RouteCase> {
  protected:
   void StartForRoute(ClusterOptions options = {});
@@ -89,7 +91,7 @@ class RouteTest : public ClusterTest, public ::testing::WithParamInterface<Route
   uint64_t source_device() const { return 0; }
   uint64_t destination_device() const { return GetParam().one_node ? 1 : 2; }
   PostOptions options() const;
-  // Waits until the destination's daemon knows of a send that nobody has matched.
+  // Waits until the destination's daemon knows of a send that is not matched.
   bool AwaitOffer();
   End OpenSource(uint64_t bytes) { return OpenEnd(0, bytes, 0, "source"); }
   End OpenDestination(uint64_t bytes) {

@@ -12,7 +12,7 @@
 
 namespace ferry::testing {
 
-// Takes the locks that a child's own few small allocations would.
+// A few small allocations, which take the locks that those of a child would.
 inline void AllocateALittle() {
   std::vector<void*> all;
   for (size_t size = 16; size <= 4096; size *= 2) {
@@ -21,10 +21,10 @@ inline void AllocateALittle() {
   for (void* each : all) free(each);
 }
 
-// As fork(). AddressSanitizer of GCC 12 takes none of its locks before a fork, so that one which
-// another thread holds just then is held in the child for ever, and the child hangs when it
-// allocates (1 in 300 beside threads that do nothing else). There a child that cannot allocate is
-// killed, and forked again. glibc's allocator knows of forks.
+// As fork(). AddressSanitizer of GCC 12 takes none of its locks before a fork. A lock that another
+// thread holds at that moment stays held in the child for ever, and the child hangs when it
+// allocates (1 in 300 beside threads that do nothing else). So with AddressSanitizer a child that
+// cannot allocate is killed, and forked again. glibc's own allocator handles forks.
 inline pid_t ForkToAllocate() {
 #if defined(__SANITIZE_ADDRESS__)
   while (true) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC for tests that speak it themselves. Any thread.
+// For tests that speak gRPC themselves. Any thread.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -13,7 +13,7 @@
 
 namespace ferry::testing {
 
-// A channel to a Unix socket that reconnects quickly: what listens there comes and goes in tests.
+// A channel to a Unix socket that reconnects quickly, because daemons come and go in tests.
 std::shared_ptr<grpc::Channel> UnixChannel(const std::string& socket);
 void SetDeadline(grpc::ClientContext& context, int timeout_ms = 30'000);
 

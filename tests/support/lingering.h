@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A socket that makes who closes it last wait. One thread.
+// A socket that blocks whoever closes it last. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace ferry::testing {
 
-// A socket whose close() waits until `reader` is closed.
+// close() of `fd` blocks until `reader` is closed.
 struct Lingering {
   Lingering() {
     const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

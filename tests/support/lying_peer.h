@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Somebody who speaks the daemons' own protocol on a peer port and says what it likes: one who
-// calls a daemon, and one who sits where a daemon should. gRPC's headers stay out of here. Any
-// thread.
+// Speaks the daemons' own protocol on a peer port and says what a test likes: as a caller of a
+// daemon, or in a daemon's place. Needs none of gRPC's headers. Any thread.
 #pragma once
 
 #include <chrono>
@@ -17,13 +16,13 @@
 
 namespace ferry::testing {
 
-// An introduction as node `name` of this host might say it.
+// An introduction that node `name` of this host might say.
 peer::v1::PeerIntroduction IntroductionOf(const std::string& name);
 
-// The hello of a daemon that has these devices.
+// The hello of a daemon with these devices.
 peer::v1::PeerHello HelloOf(const std::vector<uint64_t>& devices);
 
-// The proof of who dialled as `ours` and was answered `theirs`.
+// The proof of a daemon that has dialled as `ours` and was answered by `theirs`.
 std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntroduction& ours,
                           const peer::v1::PeerIntroduction& theirs);
 
@@ -31,7 +30,7 @@ std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntrodu
 std::string DiallersKey(const std::string& secret, const peer::v1::PeerIntroduction& ours,
                         const peer::v1::PeerIntroduction& theirs);
 
-// One PeerService.Link to the daemon at `address`.
+// A caller with one PeerService.Link to the daemon at `address`.
 class LyingCaller {
  public:
   explicit LyingCaller(const std::string& address);
@@ -39,13 +38,13 @@ class LyingCaller {
   bool Say(const peer::v1::Frame& frame);
   // The next frame; nothing once the daemon has ended the stream.
   std::optional<peer::v1::Frame> Hear();
-  // Introduces itself as `introduction` and proves it, as one that has the secret; says `hello` in
-  // the same frame, and hears the daemon's. False if the daemon does not say one.
+  // Introduces itself as `introduction`, proves it with `secret`, says `hello` in the same frame,
+  // and waits for the daemon's hello. False if the daemon says none.
   bool Prove(const peer::v1::PeerIntroduction& introduction, const std::string& secret,
              const peer::v1::PeerHello& hello);
-  // Of the link, once that is proven.
+  // The key of the link; valid after Prove.
   const std::string& key() const { return key_; }
-  // Hears until the daemon ends the stream, and how it did: "PERMISSION_DENIED/NOT_ALLOWED".
+  // Reads until the daemon ends the stream. Returns how it did: "PERMISSION_DENIED/NOT_ALLOWED".
   std::string AwaitEnd();
 
  private:
@@ -54,17 +53,17 @@ class LyingCaller {
   std::string key_;
 };
 
-// How a knock was answered, as AwaitEnd.
+// How a knock was answered, in the form of AwaitEnd.
 std::string KnockAt(const std::string& address, const std::string& node);
 
-// Listens on `port` of 127.0.0.1 as a daemon: answers each caller's introduction with `answer`, and
-// keeps what it hears; or ends the stream then with `last_words`.
+// Listens on `port` of 127.0.0.1 in a daemon's place. Answers each caller's introduction with
+// `answer`, and keeps what it hears; or, with `last_words`, ends the stream then.
 class LyingListener {
  public:
   LyingListener(int port, peer::v1::Frame answer, std::string last_words = "");
   ~LyingListener();
   size_t callers() const;
-  // All frames that callers sent, one after the other.
+  // The frames of all callers, in the order in which they came.
   std::vector<peer::v1::Frame> heard() const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hosts on one machine, as far as TCP is concerned: network namespaces joined by one cable, the
-// kernel's or one that harms packets. What runs in them still shares files and Unix sockets. Needs
-// root. One thread.
+// Two hosts on one machine, as far as TCP can tell: network namespaces joined by one cable, which
+// is the kernel's, or one that harms packets. Programs in them still share files and Unix sockets.
+// Needs root. One thread.
 #pragma once
 
 #include <memory>
@@ -15,27 +15,27 @@ namespace ferry::testing {
 class NetworkNamespaces {
  public:
   enum Cable { kOfTheKernel, kOfPackets };
-  // Null, and why, where there is no right to make them.
+  // Null, and the reason in `why`, where this process may not make them.
   static std::unique_ptr<NetworkNamespaces> Create(Cable cable, std::string* why);
   ~NetworkNamespaces();
   NetworkNamespaces(const NetworkNamespaces&) = delete;
   NetworkNamespaces& operator=(const NetworkNamespaces&) = delete;
 
-  // Of host i: 0 or 1.
+  // The addresses of host i, which is 0 or 1.
   std::string address(size_t i) const;
   std::string address6(size_t i) const;
-  // One more of host i, "192.0.2.101/24", on the cable.
+  // Gives host i a further address on the cable, such as "192.0.2.101/24".
   void AddAddress(size_t i, const std::string& address);
-  // A further interface of host i, with this address, that leads nowhere.
+  // Gives host i a further interface with this address, which leads nowhere.
   void AddInterface(size_t i, const std::string& name, const std::string& address);
-  // Goes before a command line to run it there.
+  // Words to put before a command line to run it on host i.
   std::vector<std::string> launcher(size_t i) const;
 
-  // Pulls the cable out of host 0, or puts it back: what is sent meanwhile is gone.
+  // Pulls the cable out of host 0, or plugs it in. What is sent while it is out is lost.
   void SetCable(bool plugged);
-  // The cable takes so much from either end, and what does not fit waits for at most 50 ms.
-  void SetRate(const std::string& rate);  // as of tc: "400mbit"
-  // Of kOfPackets only.
+  // Bounds the rate of the cable in each direction. What exceeds it waits for at most 50 ms.
+  void SetRate(const std::string& rate);  // in tc's form: "400mbit"
+  // Only for kOfPackets.
   PacketCable& packets() { return *packets_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages, bytes and descriptors that somebody says who means harm, from a seed: any message with
-// fields that are plausible, at their bounds, or nothing at all. One thread.
+// Makes messages, bytes and descriptors that a malicious process might send, from a seed: any
+// message, with fields that are plausible, at their bounds, or missing. One thread.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -18,23 +18,23 @@ namespace ferry::testing {
 
 class Nonsense {
  public:
-  // `lingers`: among the descriptors are sockets whose close() waits. Whoever leaves many of these
-  // to a daemon is not served any more, nor is anybody of its uid.
+  // `lingers`: some descriptors are sockets whose close() blocks. A daemon that is left with many
+  // of these stops serving the sender, and everybody of the same uid.
   explicit Nonsense(uint64_t seed, bool lingers = false) : random_(seed), lingers_(lingers) {}
 
   uint64_t Below(uint64_t end) { return random_() % end; }
   bool Chance(int percent) { return Below(100) < static_cast<uint64_t>(percent); }
-  // Small ones and ids most of all; powers of two and what lies beside them.
+  // Mostly small numbers and ids; also powers of two and their neighbours.
   uint64_t Number();
   std::string Bytes(size_t most);
-  // Keys, names and domains that others use too; what is too long.
+  // Keys, names and domains that others use too, and texts that are too long.
   std::string Text();
-  // Sets fields, of messages within it too; repeated ones now and then to many.
+  // Sets fields, of nested messages too. A repeated field now and then gets many entries.
   void Fill(google::protobuf::Message& message, int depth = 0);
-  // Of a message: cut, a byte changed, or something behind it.
+  // The bytes cut short, or with one byte changed, or with more bytes at the end.
   std::string Broken(std::string bytes);
-  // Of any kind: memfds with and without seals, pipes, eventfds, files, sockets, directories; now
-  // and then a socket whose close() waits.
+  // A descriptor of any kind: memfds with and without seals, pipes, eventfds, files, sockets,
+  // directories; now and then a socket whose close() blocks.
   UniqueFd Descriptor();
 
  private:
@@ -42,7 +42,7 @@ class Nonsense {
 
   std::mt19937_64 random_;
   const bool lingers_;
-  std::deque<UniqueFd> unread_;  // the other ends of what lingers
+  std::deque<UniqueFd> unread_;  // the other ends of sockets whose close() blocks
 };
 
 }  // namespace ferry::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that runs as another user of this host. Needs root; skip where there is none.
+// Runs code as another user of this host. Needs root; a test without it must skip.
 #pragma once
 
 #include <sys/syscall.h>
@@ -14,7 +14,8 @@ namespace ferry::testing {
 
 inline constexpr uid_t kHostileUser = 61234;
 
-// On a thread of its own, which alone becomes that user: sockets that it connects are the user's.
+// Runs `run` on a thread of its own, which alone becomes that user. Sockets that it connects are
+// the user's.
 inline void AsUser(uid_t user, const std::function<void()>& run) {
   std::thread([&] {
     FERRY_CHECK(syscall(SYS_setresuid, user, user, user) == 0);

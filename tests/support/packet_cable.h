@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cable between two network namespaces that carries packets by way of this process: what networks
-// do below TCP, by seeded dice: loss, doubles, disorder, delay, and silence in one direction or
-// both; and, by a rule, what they do to the packets of some connections of TCP. A direction is
-// named by the end that its packets come from. The settings are for any thread; its own one carries
-// the packets.
+// A cable between two network namespaces whose packets pass through this process. Seeded dice do to
+// them what networks do below TCP: loss, doubles, reordering, delay, and silence in one direction
+// or both. A rule may decide what becomes of the packets of some TCP connections. A direction is
+// named by the end that its packets come from. Settings are for any thread; a thread of the cable's
+// own carries the packets.
 #pragma once
 
 #include <atomic>
@@ -22,18 +22,18 @@
 
 namespace ferry::testing {
 
-// Chances are of each packet, from 0 to 1.
+// Probabilities, from 0 to 1, for each packet.
 struct PacketFaults {
   double lost = 0;
   double doubled = 0;
-  double late = 0;                     // is held for up to `lateness` more: others overtake it
-  std::chrono::microseconds delay{0};  // of every packet
+  double late = 0;  // held for up to `lateness` longer, so that others overtake it
+  std::chrono::microseconds delay{0};  // delay of every packet
   std::chrono::microseconds lateness{0};
 };
 
 class PacketCable {
  public:
-  // A packet of TCP, as rules know it.
+  // A TCP packet, as rules see it.
   struct Segment {
     int from = 0;
     uint16_t source = 0;
@@ -41,11 +41,12 @@ class PacketCable {
     absl::string_view
         opening;  // what the connection's opener said first; "" if it has said nothing
   };
-  enum class Fate { kCarried, kLost, kReset };  // kReset: its connection is reset in its stead
+  // kReset: a reset of its connection is carried instead.
+  enum class Fate { kCarried, kLost, kReset };
   using Rule = std::function<Fate(const Segment&)>;
 
-  // Makes `interface` in each of two namespaces that `ip netns` knows; they have no addresses and
-  // are not up. Null, and why, where that cannot be done.
+  // Makes `interface` in each of two namespaces that `ip netns` knows. The interfaces have no
+  // addresses and are not up. Null, and the reason in `why`, where that cannot be done.
   static std::unique_ptr<PacketCable> Create(const std::string (&namespaces)[2],
                                              const std::string& interface, uint64_t seed,
                                              std::string* why);
@@ -54,12 +55,13 @@ class PacketCable {
   PacketCable& operator=(const PacketCable&) = delete;
 
   void Set(const PacketFaults& faults);
-  // All that end `from` (0 or 1) sends is lost.
+  // With true, everything that end `from` (0 or 1) sends is lost.
   void Silence(int from, bool silent) { silent_[from] = silent; }
-  // What becomes of packets of TCP, before anything else; on the cable's thread.
+  // Decides the fate of TCP packets before anything else does; called on the cable's thread.
   void SetRule(Rule rule);
 
-  // Packets so far. Lost: by the dice, not by silence. Ruled out: lost or reset by the rule.
+  // Counts of packets so far. Lost: by the dice, not by silence. Ruled out: lost or reset by the
+  // rule.
   uint64_t carried() const { return carried_; }
   uint64_t lost() const { return lost_; }
   uint64_t doubled() const { return doubled_; }
@@ -73,7 +75,7 @@ class PacketCable {
   };
   PacketCable(UniqueFd first, UniqueFd second, uint64_t seed);
   void Run(uint64_t seed);
-  // Makes a reset of the packet if it is to be one; false if it is lost.
+  // Replaces the packet by a reset if the rule says so. False if the packet is lost.
   bool Apply(const Rule& rule, int from, std::string& packet);
 
   const UniqueFd ends_[2];
@@ -81,7 +83,7 @@ class PacketCable {
   std::mutex mutex_;  // guards faults_ and rule_
   PacketFaults faults_;
   Rule rule_;
-  std::map<std::pair<uint16_t, uint16_t>, Connection> connections_;  // by their ports at both ends
+  std::map<std::pair<uint16_t, uint16_t>, Connection> connections_;  // by the ports at both ends
   std::atomic<bool> silent_[2] = {false, false};
   std::atomic<uint64_t> carried_ = 0;
   std::atomic<uint64_t> lost_ = 0;

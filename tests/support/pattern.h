@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that tell where they come from: which seed, which place. Header only and without gtest,
-// because client processes use it as well. Any thread.
+// Bytes that show where they come from: by a seed and their place. Header only and without gtest,
+// because client processes use it too. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline uint64_t PatternWord(uint64_t seed, uint64_t index) {
   return x ^ (x >> 29);
 }
 
-// `at`: where in the stream they begin, a multiple of 8.
+// `at`: where in the stream the bytes begin; a multiple of 8.
 inline void FillPattern(void* data, uint64_t bytes, uint64_t seed, uint64_t at = 0) {
   auto* out = static_cast<unsigned char*>(data);
   for (uint64_t i = 0; i * 8 < bytes; ++i) {
@@ -26,7 +26,8 @@ inline void FillPattern(void* data, uint64_t bytes, uint64_t seed, uint64_t at =
   }
 }
 
-// Where the bytes first differ from the stream of `seed` (to the word); `bytes` if nowhere.
+// Where the bytes first differ from the stream of `seed`, rounded down to a word; `bytes` if
+// nowhere.
 inline uint64_t FirstDifference(const void* data, uint64_t bytes, uint64_t seed, uint64_t at = 0) {
   const auto* in = static_cast<const unsigned char*>(data);
   for (uint64_t i = 0; i * 8 < bytes; ++i) {

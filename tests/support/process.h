@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another program for as long as its object lives: killed and reaped with it. Its own thread only;
-// the children die with that thread too (PR_SET_PDEATHSIG), so that an aborted test leaves nothing
-// behind.
+// Runs another program as long as the object lives: its destructor kills and reaps it. For one
+// thread. Children die with that thread too (PR_SET_PDEATHSIG), so that an aborted test leaves
+// nothing behind.
 #pragma once
 
 #include <sys/types.h>
@@ -18,11 +18,11 @@
 namespace ferry::testing {
 
 struct SpawnOptions {
-  std::vector<std::string> arguments;    // arguments[0]: path of the program
-  std::string output;                    // file for stdout and stderr, appended to; empty: ours
-  bool pipes = false;                    // stdin and stdout are pipes to us
-  std::optional<uid_t> uid;              // become this user (and group) first
-  std::vector<std::string> environment;  // "NAME=VALUE", over ours
+  std::vector<std::string> arguments;  // arguments[0] is the program's path
+  std::string output;        // file for stdout and stderr, appended to; empty: this process's
+  bool pipes = false;        // its stdin and stdout are pipes to this process
+  std::optional<uid_t> uid;  // user and group that the program becomes first
+  std::vector<std::string> environment;  // "NAME=VALUE"; added to this process's
 };
 
 class Process {
@@ -33,20 +33,20 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  // After SIGSTOP it has stopped when this returns.
+  // Sends a signal. After SIGSTOP the program has stopped when this returns.
   void Signal(int signal) const;
-  // Its exit status, 128 + the signal that ended it, or nothing if it still runs after `patience`.
+  // Its exit status, or 128 + the signal that ended it; nothing if it still runs after `patience`.
   std::optional<int> Wait(std::chrono::milliseconds patience = kSoon);
   bool Running() { return !Wait(std::chrono::milliseconds(0)).has_value(); }
-  // Of one that has ended: the most memory that was resident at a time, bytes.
+  // After its end: the most bytes of memory that were resident at one time.
   uint64_t PeakMemory() const { return peak_memory_; }
-  // SIGKILL, and until it is gone.
+  // Sends SIGKILL and waits until the program is gone.
   void Kill();
-  int input() const { return input_.get(); }    // what we write it reads
-  int output() const { return output_.get(); }  // what it writes we read
+  int input() const { return input_.get(); }    // writes to its stdin
+  int output() const { return output_.get(); }  // reads its stdout
 
   size_t OpenFds() const;
-  // Lines of /proc/PID/maps that name a memfd.
+  // How many lines of /proc/PID/maps name a memfd.
   size_t MemfdMappings() const;
 
  private:
@@ -58,7 +58,7 @@ class Process {
   uint64_t peak_memory_ = 0;
 };
 
-// Runs a program to its end: its exit status, and what it printed on both streams.
+// The exit status of a program that has run to its end, and what it printed on both streams.
 struct Finished {
   int status = -1;
   std::string output;
@@ -69,7 +69,8 @@ Finished RunProgram(const std::vector<std::string>& arguments,
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 
-// A directory in /tmp that goes with its contents. Short: sockets' paths have at most 107 bytes.
+// A directory in /tmp that is removed with its contents. Its path is short, because paths of
+// sockets have at most 107 bytes.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -83,8 +84,8 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A port of 127.0.0.1 that nobody else gets as long as the object lives: bound and never listened
-// on, so that a daemon, which sets SO_REUSEADDR as well, can listen on it, and again after a
+// A port of 127.0.0.1 that no other process gets as long as the object lives. It is bound and never
+// listened on. So a daemon, which sets SO_REUSEADDR too, can listen on it, and again after a
 // restart.
 class ReservedPort {
  public:

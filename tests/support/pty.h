@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program in a terminal of its own, for as long as its object lives: what is typed, what it
-// shows. One thread; the program dies with it (PR_SET_PDEATHSIG).
+// Runs a program in a terminal of its own as long as the object lives; types, and reads what it
+// shows. One thread; the program dies with that thread (PR_SET_PDEATHSIG).
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace ferry::testing {
 
 class Pty {
  public:
-  // `arguments[0]`: path of the program.
+  // `arguments[0]` is the program's path.
   Pty(const std::vector<std::string>& arguments, int rows, int columns);
   ~Pty();
   Pty(const Pty&) = delete;
@@ -27,12 +27,12 @@ class Pty {
 
   void Type(const std::string& keys);
   void Resize(int rows, int columns);
-  // The first process that the program has started, which must have.
+  // The first process that the program has started. There must be one.
   pid_t Child() const;
-  // The terminal is gone, as when a connection breaks.
+  // Takes the terminal away, as a broken connection does.
   void HangUp() { master_.Reset(); }
 
-  // Reads until what was written since the last Forget satisfies `condition`; false after kSoon.
+  // Reads until the output since the last Forget satisfies `condition`; false after kSoon.
   bool AwaitOutput(const std::function<bool(const std::string&)>& condition);
   bool AwaitText(const std::string& part) {
     return AwaitOutput(
@@ -40,10 +40,11 @@ class Pty {
   }
   const std::string& output() const { return output_; }
   void Forget() { output_.clear(); }
-  // Whether the terminal echoes and gathers lines, as shells want it. The kernel makes it so when
-  // the program that has begun the terminal ends: to see what others leave, begin with a shell.
+  // Whether the terminal echoes and collects lines, as shells want it. The kernel restores this
+  // when the program that began the terminal ends. So to see what other programs leave behind,
+  // begin with a shell.
   bool IsOrdinary() const;
-  // Reads on until the program has ended: its exit status, or 128 + the signal that ended it.
+  // Reads until the program has ended. Returns its exit status, or 128 + the signal that ended it.
   std::optional<int> Wait();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random layouts of every form, and what a layout is, byte by byte: the model that everything which
-// is clever about layouts is tested against.
+// Random layouts of every form, and the model of a layout, byte by byte, against which all faster
+// code for layouts is tested.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-// (arena, place) of each byte, in order.
+// (arena, offset) of each byte, in order.
 inline std::vector<std::pair<uint64_t, uint64_t>> Places(const Layout& layout) {
   std::vector<std::pair<uint64_t, uint64_t>> places;
   for (size_t i = 0; i < layout.block_count(); ++i) {
@@ -27,8 +27,9 @@ inline std::vector<std::pair<uint64_t, uint64_t>> Places(const Layout& layout) {
   return places;
 }
 
-// Exactly `bytes` of [0, room) of `arena`, none twice: a list, a stride or a table, with neighbours
-// that follow each other now and then. `room` is at least twice `bytes`.
+// A layout of exactly `bytes` bytes of [0, room) of `arena`, none of them twice: a list of ranges,
+// a stride or a table, in which now and then neighbours follow each other. `room` must be at least
+// twice `bytes`.
 inline Layout RandomLayout(std::mt19937_64& random, ArenaId arena, uint64_t room, uint64_t bytes) {
   const auto below = [&](uint64_t end) { return random() % end; };
   uint64_t block = std::max<uint64_t>(bytes / (1 + below(64)), 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/2 by hand on a connected socket, as gRPC speaks it: for calls that are begun and never
-// ended. It keeps to the windows that the other end gives, and to nothing else. One thread.
+// Speaks HTTP/2 by hand on a connected socket, as gRPC does, for calls that are begun and never
+// ended. Keeps to the windows that the other end gives, and to no other rule. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace ferry::testing {
 
 class RawHttp2 {
  public:
-  // Says the preface.
+  // Sends the preface.
   explicit RawHttp2(UniqueFd socket);
-  // A call of `path` ("/package.Service/Method") begins; its number.
+  // Begins a call of `path` ("/package.Service/Method"). Returns its number.
   uint32_t Begin(const std::string& path);
-  // Says of a message of `bytes` as much as there is room for now, but for its last byte, to all
-  // calls; how much that was.
+  // Sends, on all calls, as much of a message of `bytes` as fits the windows now, but never the
+  // message's last byte. Returns how many bytes were sent.
   uint64_t SendUnfinished(uint32_t bytes);
-  // The other end has closed.
+  // Whether the other end has closed.
   bool closed() const { return closed_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session made by hand on attach.sock and client.sock: for what libferry would never send. One
+// A session made by hand on attach.sock and client.sock, to send what libferry never would. One
 // thread.
 #pragma once
 
@@ -19,21 +19,21 @@ namespace ferry::testing {
 class RawSession {
  public:
   explicit RawSession(const std::string& client_dir);
-  // Sends `request` (its sequence is set here) and returns the daemon's answer to it; if the
-  // connection closes without one, an answer with sequence 0 and no error.
+  // Sends `request`, whose sequence number it sets, and returns the daemon's answer. If the
+  // connection closes without one, returns an answer with sequence 0 and no error.
   v1::AttachResponse Ask(v1::AttachRequest request, const std::vector<int>& fds = {});
   v1::AttachResponse Hello(const std::string& token = "", const std::string& name = "raw");
   v1::AttachResponse Register(uint64_t device, uint64_t bytes, const std::vector<int>& fds);
   v1::AttachResponse Release(uint64_t arena);
   v1::AttachResponse Send(const v1::CrossHostSendRequest& batch);
-  // The id of a new good arena of `bytes`.
+  // Registers a good arena of `bytes`. Returns its id.
   uint64_t MakeArena(uint64_t device, uint64_t bytes);
 
   RawSocket& socket() { return socket_; }
   const std::string& token() const { return token_; }
   std::vector<UniqueFd>& fds() { return fds_; }
 
-  // Calls on client.sock with the session's token (or another one): "CODE/REASON" by Call's result.
+  // Call makes a call on client.sock with the session's token, or another one.
   v1::TransferService::Stub& transfers() { return *transfers_; }
   v1::SessionService::Stub& sessions() { return *sessions_; }
   template <typename Function>
@@ -49,13 +49,13 @@ class RawSession {
   RawSocket socket_;
   uint64_t sequence_ = 0;
   std::string token_;
-  std::vector<UniqueFd> fds_;  // what came beside the last answer
+  std::vector<UniqueFd> fds_;  // descriptors that came beside the last answer
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::TransferService::Stub> transfers_;
   std::unique_ptr<v1::SessionService::Stub> sessions_;
 };
 
-// "CODE/REASON" of a google.rpc.Status; "OK" for none.
+// "CODE/REASON" of a google.rpc.Status; "OK" if it is OK.
 std::string NameOf(const google::rpc::Status& status);
 
 }  // namespace ferry::testing

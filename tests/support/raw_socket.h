@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Unix socket without any manners. One thread.
+// A Unix socket that keeps to no protocol. One thread.
 #pragma once
 
 #include <optional>
@@ -18,15 +18,15 @@ class RawSocket {
   explicit RawSocket(UniqueFd connected) : socket_(std::move(connected)), connected_(true) {}
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
-  // One packet (or piece of a stream) with descriptors beside it.
+  // Sends one packet, or a piece of a stream, and the descriptors. False if that failed.
   bool Send(const std::string& bytes, const std::vector<int>& fds = {});
   struct Packet {
-    std::string bytes;  // empty: the other end closed
+    std::string bytes;  // empty: the other end has closed
     std::vector<UniqueFd> fds;
   };
-  // Nothing: none came in time.
+  // The next packet; nothing if none comes in time.
   std::optional<Packet> Receive(std::chrono::milliseconds patience = kSoon);
-  // True once the other end has closed; what it still says before is dropped.
+  // True once the other end has closed; drops what it says before.
   bool AwaitClosed(std::chrono::milliseconds patience = kSoon);
   void Close() { socket_.Reset(); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What statuses look like in tests: "CODE/REASON", whether they come from libferry or from gRPC.
+// Shows statuses in tests as "CODE/REASON", whether they come from libferry or from gRPC.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ MATCHER_P(Is, name, "") {
   *result_listener << "which is " << NameOf(arg) << ": " << TextOf(arg);
   return NameOf(arg) == name;
 }
-// With a text that `text` (a string or a matcher of strings) matches.
+// The text must match `text`, a string or a matcher of strings.
 MATCHER_P2(Is, name, text, "") {
   *result_listener << "which is " << NameOf(arg) << ": " << TextOf(arg);
   return NameOf(arg) == name &&

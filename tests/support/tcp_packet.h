@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packet of TCP over IPv4 or IPv6, as a cable sees it: whose it is, and what resets its
-// connection. Any thread.
+// Parses a packet of TCP over IPv4 or IPv6, and makes the packet that resets its connection. Any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace ferry::testing {
 struct TcpPacket {
   uint16_t source = 0;
   uint16_t destination = 0;
-  bool opens = false;         // the first packet of a connection
-  absl::string_view payload;  // of the packet's bytes
+  bool opens = false;         // it is the first packet of a connection
+  absl::string_view payload;  // refers to the packet's bytes
 
-  // Nothing of a packet that is not TCP, or is cut.
+  // Nothing if `ip` is not a whole packet of TCP.
   static std::optional<TcpPacket> Of(absl::string_view ip);
 };
 
-// Says in the name of the sender of `ip`, a packet of TCP, that the connection has ended.
+// The packet by which the sender of `ip`, a packet of TCP, would reset the connection.
 std::string ResetInsteadOf(absl::string_view ip);
 
 }  // namespace ferry::testing

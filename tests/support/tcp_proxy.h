@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a network does to a TCP connection, between a client and a server that know nothing of it:
-// delay, stalls (what loss looks like above TCP), silence in one direction or both, and cuts. A
-// direction is named by where its bytes come from: the side that connected, or the server. The
-// settings are for any thread; its own one moves the bytes.
+// Does to a TCP connection what a network may do, unknown to client and server: delay, stalls (what
+// loss looks like above TCP), silence in one direction or both, and cuts. A direction is named by
+// where its bytes come from: the side that connected, or the server. Settings are for any thread; a
+// thread of the proxy's own moves the bytes.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,21 @@ class TcpProxy {
  public:
   enum Direction { kFromClient, kFromServer, kDirections };
 
-  // Listens on a port of its own and connects to `target` of 127.0.0.1 for each connection.
+  // Listens on a port of its own. For each connection it connects to port `target` of 127.0.0.1.
   explicit TcpProxy(int target);
   ~TcpProxy();
   TcpProxy(const TcpProxy&) = delete;
   TcpProxy& operator=(const TcpProxy&) = delete;
 
   int port() const { return port_; }
-  // Every piece of bytes is held back for `least` to `most`; the order stays.
+  // Holds every piece of bytes back for `least` to `most`; the order stays.
   void Delay(std::chrono::milliseconds least, std::chrono::milliseconds most);
-  // Bytes of this direction are left where they are, and so are new connections if it is the
-  // client's: nobody hears anything, nobody is told.
+  // With true, bytes of this direction stay where they are; so do new connections, if it is the
+  // client's direction. Neither end is told.
   void Silence(Direction direction, bool silent);
   // Resets all connections.
   void Cut();
-  uint64_t connections() const { return accepted_; }  // so far
+  uint64_t connections() const { return accepted_; }  // accepted so far
 
  private:
   struct Pair;

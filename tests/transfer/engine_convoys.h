@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two engines, and batches that go as convoys between them.
+// A test fixture of two engines with batches that go as convoys between them.
 #pragma once
 
 #include "transfer/convoy.h"
@@ -10,7 +10,7 @@ namespace ferry {
 class EngineConvoyTest : public testing::Test {
  protected:
   static constexpr size_t kCount = 20;
-  // `count` halves of 4 KiB, keys k0, k1, ..., at a stride of 8 KiB.
+  // `count` halves of 4 KiB with the keys k0, k1, ..., 8 KiB apart.
   static std::vector<TransferSpec> Batch(Side side, size_t count = kCount, size_t first = 0) {
     std::vector<TransferSpec> batch;
     for (size_t i = 0; i < count; ++i) {
@@ -24,7 +24,7 @@ class EngineConvoyTest : public testing::Test {
   }
   void SetUp() override { two_.LinkUp(); }
   TransferId Member(TransferId first, size_t place) { return TransferId(first.value() + place); }
-  // How many transfers of a node are over, and how many of these well.
+  // How many transfers of a node are over, and how many of these ended well.
   std::pair<size_t, size_t> Over(int node) {
     size_t over = 0, well = 0;
     for (const Ended& ended : two_.daemons[node].ended) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two engines with route nccl between them, for tests. The clique of devices 0 and 2: node-a leads.
+// A test fixture of two engines with route nccl between them. The clique is devices 0 and 2; node-a
+// leads.
 #pragma once
 
 #include "two_daemons.h"
@@ -21,7 +22,7 @@ class EngineGroups : public testing::Test {
     routes[static_cast<size_t>(Route::kNccl)].available = true;
     for (int i : {kA, kB}) two_.engine(i).OnPeerRoutes(PeerId(1 - i), routes);
   }
-  // A pair of the clique, in the given direction; both ids.
+  // Posts a pair of the clique in the given direction. Returns the ids of send and receive.
   std::pair<TransferId, TransferId> Pair(std::string key, bool to_low = false,
                                          uint64_t bytes = 4096) {
     const uint64_t source = to_low ? 2 : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two TransferEngines, node-a (devices 0, 1) and node-b (devices 2, 3), with messages carried by
-// hand; a third node, node-c (device 4), is only a name. Launches are answered by the test.
+// Two TransferEngines, node-a (devices 0 and 1) and node-b (devices 2 and 3). The test carries
+// their messages and answers their launches. A third node, node-c (device 4), is only a name.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ class TwoDaemons {
   struct Daemon {
     std::unique_ptr<TransferEngine> engine;
     uint64_t sequence = 0;
-    std::deque<PeerMessage> to_other;  // taken from the outbox, not delivered
+    std::deque<PeerMessage> to_other;  // taken from the outbox, not delivered yet
     std::vector<PeerMessage> to_c;
     std::vector<Launch> launches;
     std::vector<std::pair<TransferId, absl::Status>> aborts;
@@ -62,10 +62,10 @@ class TwoDaemons {
     std::vector<CommunicatorClosing> closings;
     std::vector<CommunicatorEnd> communicator_ends;
   };
-  // Communicators are opened as they are ordered; else the test says how.
+  // True: communicators open as soon as they are ordered. False: the test says how.
   bool opens_well = true;
 
-  // `gpus`: devices 0 to 3 are.
+  // `gpus`: devices 0 to 3 are GPUs.
   explicit TwoDaemons(TransferEngine::Options options = {}, bool gpus = false) {
     for (int i : {kA, kB}) {
       DeviceMap map;
@@ -103,7 +103,7 @@ class TwoDaemons {
   TransferId Post(TransferSpec spec, SessionId session = kSession) {
     return PostBatch({std::move(spec)}, session);
   }
-  // The id of the first one.
+  // Posts a batch. Returns the id of the first transfer.
   TransferId PostBatch(std::vector<TransferSpec> batch, SessionId session = kSession) {
     const TransferSpec& spec = batch.front();
     const uint64_t device =
@@ -120,7 +120,7 @@ class TwoDaemons {
     return Post(SpecOf(Side::kReceive, std::move(key), 0, 2));
   }
 
-  // Takes what a daemon wants; its messages wait.
+  // Collects what a daemon's engine wants; its messages wait in `to_other`.
   void Take(int node) {
     Daemon& daemon = daemons[node];
     Outbox out = engine(node).TakeOutbox();
@@ -163,7 +163,7 @@ class TwoDaemons {
       }
     }
   }
-  // Delivers one message of `node`, if there is one.
+  // Delivers one message of `node`; false if there is none.
   bool Deliver(int node) {
     Take(node);
     if (daemons[node].to_other.empty()) return false;
@@ -172,7 +172,7 @@ class TwoDaemons {
     engine(1 - node).OnMessage(now, PeerId(node), std::move(message));
     return true;
   }
-  // Until nobody has anything to say.
+  // Delivers messages until no engine has any.
   void Run() {
     do {
       while (Deliver(kA) || Deliver(kB)) {
@@ -200,7 +200,7 @@ class TwoDaemons {
     }
     return false;
   }
-  // How it ended; exactly once.
+  // How the transfer ended; expects that it ended exactly once.
   absl::Status StatusOf(int node, TransferId id) {
     std::vector<absl::Status> found;
     for (const Ended& ended : daemons[node].ended) {
@@ -223,7 +223,7 @@ class TwoDaemons {
   Daemon daemons[2];
 };
 
-// The last message that waits at `node`, as a T; a failure if it is another one.
+// The last message that waits at `node`, as a T; fails the test if it is of another type.
 template <typename T>
 T LastMessage(TwoDaemons& two, int node) {
   two.Take(node);

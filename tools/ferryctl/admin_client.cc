@@ -21,7 +21,7 @@ namespace ferry::tools {
 
 std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
   grpc::ChannelArguments arguments;
-  // A daemon that is just starting is tried again soon.
+  // Tries again soon, because the daemon may be just starting.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -52,7 +52,7 @@ absl::Status NoAnswer(const std::string& socket, absl::Duration timeout) {
 }
 
 absl::Status FromCall(const grpc::Status& status, const std::string& socket) {
-  // gRPC's own word, by which alone it tells this from a daemon's refusal.
+  // gRPC's own text, the only thing that tells this from a daemon's refusal.
   const bool refused = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
                        status.error_details().empty() &&
                        absl::StrContains(status.error_message(), "failed to connect");

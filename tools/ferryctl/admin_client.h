@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls on the daemon's admin.sock. One thread at a time per object.
+// Calls on the daemon's admin.sock. An AdminClient is for one thread at a time.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -23,24 +23,24 @@ namespace ferry::tools {
 
 inline constexpr absl::Duration kAdminTimeout = absl::Seconds(10);
 
-// A channel to the socket; nothing is connected yet.
+// A channel to the socket. Nothing is connected before the first call.
 std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket);
 
-// UNAVAILABLE if there is no socket, PERMISSION_DENIED if it is not for us: gRPC tells neither
-// apart.
+// UNAVAILABLE if there is no socket, PERMISSION_DENIED if this user may not connect: gRPC does not
+// tell the two apart.
 absl::Status CheckSocket(const std::string& socket);
-// What both are told that find no socket, and that find one which a daemon has left.
+// The error for a socket that does not exist, and for one that a daemon has left behind.
 absl::Status NobodyListens(const std::string& socket);
-// Of a call that was not answered in time.
+// The error for a call that was not answered in time.
 absl::Status NoAnswer(const std::string& socket, absl::Duration timeout);
-// As FromGrpc, of a call on the socket.
+// As FromGrpc, for a call on the socket.
 absl::Status FromCall(const grpc::Status& status, const std::string& socket);
 
 class AdminClient {
  public:
   static absl::StatusOr<AdminClient> Open(const Globals& globals);
 
-  // call(stub, &context) makes one call: `Call([&](auto& s, auto* c) { return s.Dump(c, ...); })`.
+  // Makes one call: `Call([&](auto& s, auto* c) { return s.Dump(c, ...); })`.
   template <typename Function>
   absl::Status Call(Function call, absl::Duration timeout) {
     grpc::ClientContext context;
@@ -59,7 +59,7 @@ class AdminClient {
   absl::Duration timeout_;
 };
 
-// What was done, in words; or as JSON.
+// Prints what was done: `text`, or with --json the response.
 void PrintAnswer(const Globals& globals, const google::protobuf::Message& response,
                  const std::string& text);
 

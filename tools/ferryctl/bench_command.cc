@@ -77,7 +77,7 @@ class BenchCommand : public Command {
     if (count_ > 0) chosen.count = count_;
     if (iterations_ > 0) chosen.iterations = iterations_;
 
-    // Of the largest arena that a case makes.
+    // The size of the largest arena that a case makes.
     const uint64_t buffers = case_ == "rate" ? std::max(chosen.count, kRateBatch * kRateWindow)
                                              : std::max<uint64_t>(chosen.count, 2);
     if (chosen.size > std::numeric_limits<int64_t>::max() / buffers) {
@@ -117,7 +117,8 @@ class BenchCommand : public Command {
     from.Fill();
     result.cold = TimeMemcpy(to.data(), from.data(), bytes);
     for (uint64_t i = 0; i < c.iterations; ++i) {
-      if (i + 1 == c.iterations) std::memset(to.data(), 0, bytes);  // what is compared is its own
+      // The comparison has its own contents.
+      if (i + 1 == c.iterations) std::memset(to.data(), 0, bytes);
       result.warm.push_back(TimeMemcpy(to.data(), from.data(), bytes));
     }
     if (std::memcmp(to.data(), from.data(), bytes) != 0) {
@@ -163,8 +164,8 @@ class BenchCommand : public Command {
     return result;
   }
 
-  // The same, `batch` transfers prepared at once. The first firing is cold; rate: as many firings
-  // in a row as make the count.
+  // The same with `batch` transfers that are prepared at once. The first firing is cold. The rate:
+  // as many firings in a row as make up the count.
   absl::StatusOr<Measurement> MeasurePrepared(BenchPair& pair, const BenchCase& c, uint64_t batch) {
     Measurement result;
     const bool ping = case_ == "latency" && batch == 1;
@@ -187,7 +188,7 @@ class BenchCommand : public Command {
       return rate ? pair.FireMany(firings) : pair.Fire();
     }));
     for (absl::Duration& elapsed : result.warm) {
-      // Of what was asked for, though the last firing may have moved more.
+      // The bytes that were asked for, though the last firing may have moved more.
       if (rate) elapsed *= static_cast<double>(c.count) / static_cast<double>(firings * batch);
     }
     result.route = pair.Route();
@@ -248,7 +249,7 @@ class BenchCommand : public Command {
   bool prepared_ = false;
 };
 
-// What `bench` starts as its other end; its orders come over fd 3.
+// The other end that `bench` starts; its orders come over fd 3.
 class BenchReceiverCommand : public Command {
  public:
   BenchReceiverCommand() : Command("bench-receiver", "The receiving end of bench") {}

@@ -15,12 +15,13 @@ namespace ferry::tools {
 namespace {
 
 constexpr uint64_t kMostPerCall = 1024;
-// What is prepared once and fired often is worth the largest batches there are.
+// A batch that is prepared once and fired often is as large as possible.
 constexpr uint64_t kMostPrepared = 4096;
 constexpr uint32_t kTimeline = 0;
 constexpr uint32_t kParkedTimeline =
     1;  // else every later transfer would wait behind the parked ones
-constexpr uint64_t kPortion = uint64_t{4} << 20;  // of what goes to or comes from an arena at once
+// Bytes that are read from or written to an arena at once
+constexpr uint64_t kPortion = uint64_t{4} << 20;
 
 std::vector<uint64_t> Shuffled(uint64_t key, uint64_t count) {
   std::vector<uint64_t> indices(count);
@@ -29,7 +30,7 @@ std::vector<uint64_t> Shuffled(uint64_t key, uint64_t count) {
   return indices;
 }
 
-// Places are scattered, alike at both ends: neighbours would be copied as one.
+// Slots are scattered, in the same way at both ends: neighbours would be copied as one.
 uint64_t StrideOf(uint64_t slots) {
   uint64_t stride = 7919;
   while (std::gcd(stride, slots) != 1) ++stride;
@@ -60,7 +61,7 @@ absl::StatusOr<BenchEnd> BenchEnd::Open(const SessionOptions& options, PostTarge
 }
 
 absl::Status BenchEnd::MakeArena(uint64_t bytes, unsigned flags) {
-  prepared_.clear();  // they use it
+  prepared_.clear();  // the prepared batches use the arena
   for (PreparedPtr& ping : ping_) ping.reset();
   arena_.reset();
   ForgetMoved();
@@ -188,7 +189,7 @@ absl::StatusOr<int64_t> BenchEnd::FireMany(uint64_t times) {
 
 absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
   ping_bytes_ = bytes;
-  // The key of a transfer is of its direction: the ends name them crosswise.
+  // The key of a transfer belongs to its direction, so the two ends name them crosswise.
   const bool first = target_.end == End::kSend;
   for (const End end : {End::kSend, End::kReceive}) {
     PostTarget target = target_;
@@ -253,7 +254,7 @@ absl::StatusOr<int64_t> BenchEnd::Stream(uint64_t key, uint64_t count, uint64_t 
   MovedSlots(bytes, count);
   std::deque<BatchPtr> open;
   for (uint64_t at = 0; at < count; at += batch) {
-    // A batch's slots are free again only when the batch that used them is over.
+    // The slots of a batch are free again only when that batch is over.
     if (open.size() == window) {
       RETURN_IF_ERROR(Wait(open.front()));
       open.pop_front();
@@ -281,14 +282,14 @@ absl::Status BenchEnd::Park(uint64_t key, uint64_t count, uint64_t bytes) {
 
 absl::Status BenchEnd::Unpark() {
   for (const BatchPtr& batch : parked_) RETURN_IF_ERROR(FromFerry(ferry_batch_cancel(batch.get())));
-  for (const BatchPtr& batch : parked_) Wait(batch).IgnoreError();  // CANCELLED, as asked
+  for (const BatchPtr& batch : parked_) Wait(batch).IgnoreError();  // ends with CANCELLED, as asked
   parked_.clear();
   return absl::OkStatus();
 }
 
 absl::Status BenchEnd::Fill(uint64_t number) {
   const uint64_t bytes = ferry_arena_bytes(arena_.get());
-  // The same for both of two numbers but for the last step.
+  // The same for both numbers of a pair until the last step.
   const uint64_t salt = number / 2 * 0xd6e8feb86659fd93u ^ (number % 2 == 0 ? 0 : UINT64_MAX);
   ForgetMoved();
   std::vector<uint64_t> words(kPortion / 8);
@@ -306,7 +307,7 @@ absl::Status BenchEnd::AddSum(uint64_t offset, uint64_t bytes, uint64_t& sum) co
   std::vector<uint64_t> words(std::min(kPortion, bytes + 7) / 8);
   for (uint64_t at = 0; at < bytes; at += kPortion) {
     const uint64_t now = std::min(kPortion, bytes - at);
-    if (now % 8 != 0) words[now / 8] = 0;  // what the last word has beyond them
+    if (now % 8 != 0) words[now / 8] = 0;  // clears the bytes of the last word that were not read
     RETURN_IF_ERROR(FromFerry(ferry_arena_read(arena_.get(), offset + at, words.data(), now)));
     for (uint64_t i = 0; i < (now + 7) / 8; ++i) sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15u + 1;
   }
@@ -318,7 +319,7 @@ absl::StatusOr<uint64_t> BenchEnd::SumOfMoved() const {
   for (const auto& [bytes, count] : moved_slots_) {
     const uint64_t slots = Slots(bytes);
     const uint64_t stride = StrideOf(slots);
-    if (count == slots) {  // all of them: in one go
+    if (count == slots) {  // all slots were moved: read them in one go
       RETURN_IF_ERROR(AddSum(0, slots * bytes, sum));
       continue;
     }
@@ -327,7 +328,7 @@ absl::StatusOr<uint64_t> BenchEnd::SumOfMoved() const {
     }
   }
   RETURN_IF_ERROR(AddSum(0, moved_blocks_, sum));
-  // What whoever began has sent lies in the other one's second half, and the other way round.
+  // What the end that began has sent is in the other end's second half, and the other way round.
   const bool began = target_.end == End::kSend;
   RETURN_IF_ERROR(AddSum(began ? 0 : moved_ping_, moved_ping_, sum));
   RETURN_IF_ERROR(AddSum(began ? moved_ping_ : 0, moved_ping_, sum));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a measurement, the same code for both: a session, an arena and batches of equal
-// transfers. One thread.
+// One end of a measurement; sender and receiver run the same code. Owns a session, an arena, and
+// what it has posted and prepared in it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ferry::tools {
 
 int64_t MonotonicNanoseconds();
 
-// `key` as 8 bytes, big-endian, as PJRT's are.
+// `key` as 8 bytes, big-endian, like the keys of PJRT.
 std::string NumberKey(uint64_t key);
 
 class BenchEnd {
@@ -24,7 +24,7 @@ class BenchEnd {
   static absl::StatusOr<BenchEnd> Open(const SessionOptions& options, PostTarget target,
                                        int64_t own_device);
 
-  // What is waited for longer ends with DEADLINE_EXCEEDED; without limit if nothing is said.
+  // A wait that lasts longer ends with DEADLINE_EXCEEDED. Without this call there is no limit.
   void set_patience(absl::Duration patience) { patience_ = patience; }
   const PostTarget& target() const { return target_; }
   void set_remote_device(uint64_t device) { target_.remote_device = device; }
@@ -32,55 +32,58 @@ class BenchEnd {
   const ArenaPtr& arena() const { return arena_; }
 
   absl::Status MakeArena(uint64_t bytes, unsigned flags);
-  // `count` transfers of `bytes` at successive offsets, in as few calls as the daemon takes.
+  // Posts `count` transfers of `bytes` at successive offsets, in as few calls as the daemon takes.
   absl::Status PostMany(uint64_t key, uint64_t count, uint64_t bytes);
-  // One transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random order,
-  // the same at both ends.
+  // Posts one transfer of `count` blocks of `bytes` by block table: the arena's blocks in a random
+  // order, which is the same at both ends.
   absl::Status PostBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // As many, or the same blocks, prepared, in place of what was prepared before.
+  // Prepares the same, instead of what was prepared before.
   absl::Status Prepare(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status PrepareBlocks(uint64_t key, uint64_t count, uint64_t bytes);
-  // What is prepared, once more.
+  // Fires once what is prepared.
   absl::Status Fire();
-  // The same `times`, each as soon as the one before is over; when the last was.
+  // Fires it `times`, each time as soon as the firing before is over. Returns when the last one was
+  // over.
   absl::StatusOr<int64_t> FireMany(uint64_t times);
-  // One transfer of `bytes` each way, prepared; the arena's first half is sent.
+  // Prepares one transfer of `bytes` each way; the arena's first half is sent.
   absl::Status PreparePing(uint64_t key, uint64_t bytes);
-  // As whoever begins: sends, and awaits what comes back; how long each took.
+  // The end that begins: sends, and waits for what comes back, `times`. Returns how long each round
+  // took.
   absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
-  // As the other one: awaits, and sends back.
+  // The other end: waits, and sends back, `times`.
   absl::Status Pong(uint64_t times);
-  // That the last one took of what was posted, prepared or streamed.
+  // The route of the last transfer that was posted, prepared or streamed.
   std::string Route() const { return RouteTaken(session_.get(), last_); }
-  // Until all that was posted or fired is over; when the last was.
+  // Waits until all that was posted or fired is over. Returns when the last of it was.
   absl::StatusOr<int64_t> Await();
-  // Batches of `batch`, at most `window` of them at once; offsets repeat with the arena.
+  // Posts `count` transfers in batches of `batch`, with at most `window` batches in flight. Offsets
+  // start again at the arena's end.
   absl::StatusOr<int64_t> Stream(uint64_t key, uint64_t count, uint64_t bytes, uint64_t batch,
                                  uint64_t window);
-  // Posts what nobody will answer, on a timeline of its own.
+  // Posts transfers that nobody will answer, on a timeline of their own, until Unpark.
   absl::Status Park(uint64_t key, uint64_t count, uint64_t bytes);
   absl::Status Unpark();
-  // All of the arena, on whatever device: contents that differ from page to page, so that a
-  // comparison means something, and from one half of `number` to another. Each bit of an odd number
-  // is the other one of that with the even number before. What has moved counts no more.
+  // Fills the whole arena, on whatever device it is, with the contents of `number`. Contents differ
+  // from page to page, so that a comparison means something. Each bit of the contents of an odd
+  // number is the opposite of that of the even number before it. Forgets what has moved.
   absl::Status Fill(uint64_t number);
-  // Whether anything was posted, streamed or fired, and not parked, since the arena was made or
-  // filled.
+  // Whether anything was posted (not parked), streamed or fired since the arena was made or filled.
   bool moved() const { return moved_; }
-  // What all bytes of the arena that were add up to, each once: the same at both ends if all has
-  // arrived.
+  // A sum of all bytes of the arena that were moved, each counted once. It is the same at both ends
+  // if everything has arrived.
   absl::StatusOr<uint64_t> SumOfMoved() const;
 
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
   void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
-  // How many pieces of `bytes` the arena has room for, and where the nth of a batch is.
+  // How many pieces of `bytes` fit the arena; and the offset of the nth piece of a batch.
   uint64_t Slots(uint64_t bytes) const;
   uint64_t OffsetOf(uint64_t slot, uint64_t slots, uint64_t stride, uint64_t bytes) const {
     return slot % slots * stride % slots * bytes;
   }
-  // The slots up to `end` were used, by pieces of `bytes`; so many bytes by blocks; by a ping.
+  // Note what was moved: slots up to `end` of pieces of `bytes`; so many bytes by blocks; by a
+  // ping.
   void MovedSlots(uint64_t bytes, uint64_t end);
   void MovedBlocks(uint64_t bytes);
   void MovedPing();
@@ -96,17 +99,18 @@ class BenchEnd {
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
-  uint64_t prepared_bytes_ = 0;  // of a piece or block of it
+  uint64_t prepared_bytes_ = 0;  // size of one prepared piece or block
   uint64_t prepared_count_ = 0;
   bool prepared_blocks_ = false;
-  PreparedPtr ping_[2];                       // the send and the receive
-  uint64_t ping_bytes_ = 0;                   // each way
-  uint64_t last_ = 0;                         // transfer
-  std::vector<Piece> pieces_;                 // kept for its capacity
-  std::map<uint64_t, uint64_t> moved_slots_;  // how many, by the size of pieces
-  uint64_t moved_blocks_ = 0;                 // bytes, from the arena's begin
-  uint64_t moved_ping_ = 0;                   // bytes each way
-  bool moved_ = false;                        // any of these, or what has no bytes
+  PreparedPtr ping_[2];        // the send and the receive
+  uint64_t ping_bytes_ = 0;    // bytes each way
+  uint64_t last_ = 0;          // the transfer that was posted or prepared last
+  std::vector<Piece> pieces_;  // a member only to keep its capacity
+  // How many slots were moved, by the size of their pieces
+  std::map<uint64_t, uint64_t> moved_slots_;
+  uint64_t moved_blocks_ = 0;  // bytes, from the arena's start
+  uint64_t moved_ping_ = 0;    // bytes each way
+  bool moved_ = false;         // true also if a transfer without bytes has moved
 };
 
 }  // namespace ferry::tools

@@ -14,7 +14,7 @@
 namespace ferry::tools {
 namespace {
 
-// For a receiver that ends its wait at its own deadline to say so.
+// Added to the patience, so that a receiver whose wait ends at its own deadline can still say so.
 constexpr absl::Duration kGrace = absl::Seconds(5);
 
 absl::StatusOr<BenchAnswer> ReadAnswer(int socket) {
@@ -69,7 +69,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   session.post_by = options.post_by;
   PostTarget target;
   target.end = End::kSend;
-  // A name nobody else uses: measurements may run side by side.
+  // A domain that nobody else uses, because measurements may run side by side.
   target.domain = absl::StrCat("bench-", getpid(), "-", MonotonicNanoseconds() % 1'000'000'000);
   target.route = options.route;
   ASSIGN_OR_RETURN(BenchEnd sender, BenchEnd::Open(session, target, options.source));
@@ -78,7 +78,7 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   BenchOrder open;
   open.kind = BenchOrderKind::kOpen;
   open.device = options.destination;
-  // Two clients of one daemon: from its first device to its last.
+  // Both ends at one daemon: from its first device to its last.
   if (options.destination < 0 && options.client_dir == options.peer_client_dir) {
     const size_t devices = ferry_session_devices(sender.session());
     open.device =
@@ -88,7 +88,8 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   open.route = options.route;
   open.post_by = options.post_by;
   open.patience_ns = ToFerry(options.patience);
-  FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));  // no socket's path is
+  // No path of a socket is longer.
+  FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));
   options.peer_client_dir.copy(open.client_dir, sizeof(open.client_dir) - 1);
   target.domain.copy(open.domain, sizeof(open.domain) - 1);
   RETURN_IF_ERROR(WriteOrder(ours.get(), open));
@@ -106,7 +107,7 @@ absl::StatusOr<BenchAnswer> BenchPair::Ask(const BenchOrder& order) {
 
 absl::StatusOr<absl::Duration> BenchPair::MakeArenas(uint64_t bytes) {
   RETURN_IF_ERROR(sender_.MakeArena(bytes, 0));
-  contents_ += 2;  // what fresh memory still has is this pair's own, of some time before
+  contents_ += 2;  // the old contents of fresh memory are this pair's own, of some time before
   RETURN_IF_ERROR(sender_.Fill(contents_));
   BenchOrder order;
   order.kind = BenchOrderKind::kArena;
@@ -120,7 +121,7 @@ absl::Status BenchPair::Renew() {
   RETURN_IF_ERROR(sender_.Fill(contents_));
   BenchOrder order;
   order.kind = BenchOrderKind::kFill;
-  order.key = contents_ ^ 1;  // what comes is not there already; of a ping the same the other way
+  order.key = contents_ ^ 1;  // other contents than those that will come; a ping moves both ways
   return Ask(order).status();
 }
 

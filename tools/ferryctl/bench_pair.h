@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ends of a measurement: the sender in this process, the receiver in one of its own. One
-// thread.
+// Both ends of a measurement: the sender in this process, the receiver in a process of its own,
+// which dies with the pair. One thread.
 #pragma once
 
 #include <memory>
@@ -20,77 +20,79 @@
 namespace ferry::tools {
 
 struct BenchPairOptions {
-  // Runs RunBenchReceiver(3) in a process of its own.
+  // The command that calls RunBenchReceiver(3).
   std::vector<std::string> receiver_command;
   std::string client_dir;
   std::string peer_client_dir;
-  int64_t source = -1;       // the first device of its daemon
-  int64_t destination = -1;  // of a second device of the daemon, if both ends share it
+  int64_t source = -1;  // -1: the first device of its daemon
+  // -1: the first device of its daemon; the second one, if both ends share the daemon
+  int64_t destination = -1;
   int route = FERRY_ROUTE_ANY;
   int post_by = FERRY_POST_BY_ANY;
-  // What takes longer ends with DEADLINE_EXCEEDED, at either end.
+  // At either end, a wait that lasts longer ends with DEADLINE_EXCEEDED.
   absl::Duration patience = absl::InfiniteDuration();
 };
 
 class BenchPair {
  public:
-  // One of the movements below, which says how long it took.
+  // One of the movements below. Returns how long it took.
   using Once = absl::FunctionRef<absl::StatusOr<absl::Duration>()>;
 
   static absl::StatusOr<BenchPair> Open(const BenchPairOptions& options);
 
-  // Of the sender's session.
+  // The limits of the sender's session.
   ferry_limits limits() const { return ferry_session_limits(sender_.session()); }
-  // That the sender's last transfer took.
+  // The route of the sender's last transfer.
   std::string Route() const { return sender_.Route(); }
 
-  // A fresh arena at each end. The duration: what the receiver's took, first touch included.
+  // Makes a fresh arena at each end. Returns how long the receiver's took, first touch included.
   absl::StatusOr<absl::Duration> MakeArenas(uint64_t bytes);
-  // `count` transfers of `bytes`, the receives posted before: from the first send's post to the
-  // moment the receiver's wait has returned.
+  // Moves `count` transfers of `bytes`; the receives are posted before. Measures from the post of
+  // the first send to the return of the receiver's wait.
   absl::StatusOr<absl::Duration> Run(uint64_t count, uint64_t bytes);
-  // The same for one transfer of `count` blocks by block table.
+  // As Run, for one transfer of `count` blocks by block table.
   absl::StatusOr<absl::Duration> RunBlocks(uint64_t count, uint64_t bytes);
-  // `count` transfers of `bytes`, prepared at both ends and fired once.
+  // Prepares `count` transfers of `bytes` at both ends, and fires them once.
   absl::Status Prepare(uint64_t count, uint64_t bytes);
-  // The same for one transfer of `count` blocks by block table.
+  // As Prepare, for one transfer of `count` blocks by block table.
   absl::Status PrepareBlocks(uint64_t count, uint64_t bytes);
-  // `bytes` there and back again, prepared: half of each of so many round trips, from client to
-  // client, both asleep while they wait.
+  // Prepares `bytes` there and back. Ping then returns half of the time of each of its round trips,
+  // from client to client; both sleep while they wait.
   absl::Status PreparePing(uint64_t bytes);
   absl::StatusOr<std::vector<absl::Duration>> Ping(uint64_t times);
   absl::StatusOr<absl::Duration> PingOnce();
-  // Fires what Prepare has prepared: from the sender's firing, the receiver's being done before, to
-  // the moment the receiver's wait has returned.
+  // Fires what Prepare has prepared; the receiver has fired before. Measures from the sender's
+  // firing to the return of the receiver's wait.
   absl::StatusOr<absl::Duration> Fire();
-  // Fires them `times`, each end as soon as it may.
+  // Fires it `times`, each end as soon as it may.
   absl::StatusOr<absl::Duration> FireMany(uint64_t times);
-  // As many as `count` in batches, both ends posting as they go.
+  // Moves `count` transfers in batches; both ends post as they go.
   absl::StatusOr<absl::Duration> Stream(uint64_t count, uint64_t bytes, uint64_t batch,
                                         uint64_t window);
-  // Receives that nobody will answer.
+  // Posts receives that nobody will answer, until Unpark.
   absl::Status Park(uint64_t count, uint64_t bytes);
   absl::Status Unpark();
-  // Kills the receiver's process under a firing of what Prepare has prepared: until that has ended
-  // with an error here. Of the pair nothing can be used any more.
+  // Kills the receiver's process during a firing of what Prepare has prepared. Returns how long it
+  // took until the firing ended here with an error. Afterwards the pair cannot be used.
   absl::StatusOr<absl::Duration> KillReceiver();
 
-  // `once`, with other bytes than any before at either end, each bit of them, and looks whether it
-  // has moved them. DATA_LOSS if not, or if it moves nothing: a transfer that leaves what was there
-  // before is seen. There is no other way to compare. Nothing of the looking is in its time, but
-  // its bytes are cold in the caches.
+  // Does `once` with bytes that differ, in each bit, from all before at either end, and checks that
+  // it has moved them. DATA_LOSS if it has not, or if it moves nothing. So a transfer that leaves
+  // the old bytes is noticed. The checking is not in the returned time, but the bytes are cold in
+  // the caches.
   absl::StatusOr<absl::Duration> Check(Once once);
-  // The same of what moves by several pairs at a time.
+  // Check for a movement by several pairs at once.
   static absl::StatusOr<absl::Duration> CheckAll(absl::Span<BenchPair* const> pairs, Once once);
-  // The same of the first that moves in fresh arenas, which nothing has touched at the receiver.
+  // Check for the first movement in fresh arenas, which nothing has touched at the receiver.
   absl::StatusOr<absl::Duration> CheckFirst(Once once);
-  // `once` so many `times`, the last time checked.
+  // Does `once` so many `times`; checks the last one.
   absl::StatusOr<std::vector<absl::Duration>> Repeat(uint64_t times, Once once);
 
- protected:  // for tests of these
-  // Other bytes at the sender, at the receiver neither these nor those.
+ protected:  // for tests of the checks
+  // Puts other bytes at the sender, and at the receiver bytes that are neither these nor the old
+  // ones.
   absl::Status Renew();
-  // DATA_LOSS unless something was moved since MakeArenas or Renew, and is the same at both ends.
+  // DATA_LOSS unless something was moved since MakeArenas or Renew and is the same at both ends.
   absl::Status Compare();
   BenchEnd& sender() { return sender_; }
 
@@ -99,18 +101,19 @@ class BenchPair {
       : sender_(std::move(sender)),
         receiver_(std::move(receiver)),
         socket_(std::move(socket)),
-        // Memory that another pair had before has what that one's arenas had.
+        // A start that no other pair has: memory that another pair had still holds that pair's
+        // contents.
         contents_(static_cast<uint64_t>(MonotonicNanoseconds())) {}
   absl::Status Order(const BenchOrder& order);
   absl::StatusOr<BenchAnswer> Answer();
   absl::StatusOr<BenchAnswer> Ask(const BenchOrder& order);
-  // What the receiver does by `order`, then what the sender does by `act()`.
+  // Orders `order` of the receiver, does `act()` at the sender, and returns the time.
   template <typename Act>
   absl::StatusOr<absl::Duration> Measure(const BenchOrder& order, Act act);
-  // Prepared by `kind` at the receiver and by `prepare(key)` here, and fired once.
+  // Prepares by order `kind` at the receiver and by `prepare(key)` here, and fires once.
   template <typename Do>
   absl::Status PrepareAs(BenchOrderKind kind, uint64_t count, uint64_t bytes, Do prepare);
-  // Receives posted by `kind`, then the send or sends by `post(key)`.
+  // Has the receiver post by order `kind`, then posts the sends by `post(key)`.
   template <typename Post>
   absl::StatusOr<absl::Duration> RunAs(BenchOrderKind kind, uint64_t count, uint64_t bytes,
                                        Post post);
@@ -119,7 +122,7 @@ class BenchPair {
   ChildProcess receiver_;
   UniqueFd socket_;
   uint64_t next_key_ = 1;
-  uint64_t contents_;  // the number of those at the sender
+  uint64_t contents_;  // number of the contents at the sender, see BenchEnd::Fill
 };
 
 }  // namespace ferry::tools

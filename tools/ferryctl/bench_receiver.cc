@@ -98,7 +98,7 @@ int RunBenchReceiver(int socket) {
     BenchOrder order;
     const ssize_t got = recv(socket, &order, sizeof(order), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0) return 0;  // whoever measured is done
+    if (got == 0) return 0;  // the measuring process has finished
     if (got != sizeof(order)) return 1;
     BenchAnswer answer;
     const absl::Status status = Obey(order, end, answer);

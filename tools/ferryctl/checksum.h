@@ -18,7 +18,7 @@ class Sha256 {
   Sha256();
   ~Sha256();
   void Add(absl::string_view bytes);
-  // 64 hexadecimal digits; the object is spent.
+  // Returns 64 hexadecimal digits. Afterwards the object cannot be used.
   std::string Finish();
 
  private:

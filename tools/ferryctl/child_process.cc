@@ -24,7 +24,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Spawn(const SpawnOptions& options) {
   }
   arguments.push_back(nullptr);
   std::vector<char*> environment;
-  // The first of two entries of a name counts.
+  // Of two entries with one name the first counts.
   for (const std::string& entry : options.environment) {
     environment.push_back(const_cast<char*>(entry.c_str()));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another program, run for as long as its object lives: killed and reaped with it. One thread at a
-// time.
+// Runs another program as long as the object lives: its destructor kills and reaps it. One thread
+// at a time.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,10 +17,10 @@
 namespace ferry::tools {
 
 struct SpawnOptions {
-  std::vector<std::string> arguments;    // arguments[0]: the program, looked up in PATH
-  std::vector<std::string> environment;  // "NAME=value", over our own
+  std::vector<std::string> arguments;    // arguments[0] is the program, looked up in PATH
+  std::vector<std::string> environment;  // "NAME=value"; added to this process's
   int fd = -1;                           // becomes the child's fd 3
-  int output = -1;                       // becomes its stdout and stderr; -1: ours
+  int output = -1;                       // becomes its stdout and stderr; -1: it has this process's
 };
 
 class ChildProcess {
@@ -31,8 +31,8 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // Waits for its end: its exit status, or 128 + the signal. `used`, unless it is null, gets what
-  // it took.
+  // Waits for the program's end. Returns its exit status, or 128 + the signal. `used`, unless null,
+  // gets the resources that it used.
   int Wait(rusage* used = nullptr);
 
  private:
@@ -41,8 +41,7 @@ class ChildProcess {
   pid_t pid_;
 };
 
-// Runs a program to its end and returns what it printed on stdout and stderr; an error if it
-// failed.
+// Runs a program to its end. Returns what it printed on stdout and stderr; an error if it failed.
 absl::StatusOr<std::string> RunAndRead(SpawnOptions options);
 
 }  // namespace ferry::tools

@@ -26,7 +26,8 @@
 namespace ferry::tools {
 namespace {
 
-// Without some gRPC ends the process, and says nothing that would help.
+// Checks for descriptors: without enough of them gRPC ends the process, with a text that would not
+// help.
 absl::Status CheckDescriptors() {
   const int error = RoomForDescriptors(kGrpcDescriptors);
   if (error == 0) return absl::OkStatus();
@@ -44,9 +45,9 @@ int UsageError(const Globals& globals, const std::string& text) {
   return kExitUsage;
 }
 
-// What CLI11 found wrong; of an unknown command it only says that one is missing.
+// The text of a usage error. For an unknown command CLI11 only says that one is missing.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = &app;  // the innermost that was understood
+  const CLI::App* at = &app;  // the innermost command that was understood
   std::string command;
   while (!at->get_subcommands().empty()) {
     at = at->get_subcommands().front();
@@ -57,7 +58,8 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   if (lacks && !rest.empty() && !absl::StartsWith(rest.front(), "-")) {
     std::vector<std::string> known;
     for (const CLI::App* sub : at->get_subcommands([](const CLI::App*) { return true; })) {
-      if (!sub->get_group().empty()) known.push_back(sub->get_name());  // not what is hidden
+      // Hidden commands are not named.
+      if (!sub->get_group().empty()) known.push_back(sub->get_name());
     }
     const std::string nearest = Nearest(rest.front(), known);
     return absl::StrCat(
@@ -92,7 +94,7 @@ int RunFerryctl(int argc, char** argv) {
   Globals globals;
   const char* runtime_dir = std::getenv("FERRY_RUNTIME_DIR");
   globals.runtime_dir = runtime_dir != nullptr && *runtime_dir != '\0' ? runtime_dir : "/run/ferry";
-  // Looked for first: it also says how a usage error is told.
+  // Looked for first, because it also says how a usage error is printed.
   globals.json = std::any_of(
       argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--json") == 0; });
 
@@ -128,10 +130,10 @@ int RunFerryctl(int argc, char** argv) {
 
   const absl::Status room = CheckDescriptors();
   absl::StatusOr<int> result = room.ok() ? chosen->Run(globals) : room;
-  // What nobody could read was not done.
+  // A command whose output nobody could read has failed.
   errno = 0;
   if (result.ok() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
-    // An earlier write failed, if it was not this one.
+    // If this write did not fail, an earlier one did.
     result = absl::ErrnoToStatus(errno != 0 ? errno : EIO, "print the result");
   }
   if (result.ok()) return *result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: flags before the command, the command, its flags; and from a result to an exit
+// ferryctl's command line: flags, the command, the command's flags. Turns the result into an exit
 // status.
 #pragma once
 

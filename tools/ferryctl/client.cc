@@ -49,7 +49,7 @@ absl::StatusOr<PreparedPtr> PrepareRaw(ferry_session* session, const PostTarget&
   return PreparedPtr(prepared);
 }
 
-// Points to the key and the blocks.
+// The result points to the key and the blocks.
 ferry_transfer RawBlocks(const PostTarget& target, const std::string& key,
                          const ferry_block_table& blocks) {
   ferry_transfer transfer{};
@@ -60,7 +60,7 @@ ferry_transfer RawBlocks(const PostTarget& target, const std::string& key,
   return transfer;
 }
 
-// The pieces as the C ABI takes them; points into them.
+// The pieces as the C ABI takes them; the result points to them.
 struct RawPieces {
   RawPieces(const PostTarget& target, const ferry_arena* arena, absl::Span<const Piece> pieces)
       : ranges(pieces.size()), transfers(pieces.size()) {
@@ -99,7 +99,7 @@ absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
   raw.name = options.name.empty() ? nullptr : options.name.c_str();
   raw.timeout_ns = ToFerry(options.timeout);
   raw.post_by = options.post_by;
-  raw.no_reattach = 1;  // a command ends with its daemon
+  raw.no_reattach = 1;  // a command ends when its daemon does
   ferry_session* session = nullptr;
   RETURN_IF_ERROR(FromFerry(ferry_session_open(&raw, &session)));
   return SessionPtr(session);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libferry for the tools: owners of its handles, its errors as absl::Status, and batches made of
-// pieces of one arena. Handles may be used from any thread, as in ferry.h; a Session outlives
-// nothing it made having to be freed first (ferry.h lets handles outlive their session).
+// libferry for the tools: owning pointers to its handles, its errors as absl::Status, and batches
+// made of pieces of one arena. Handles may be used from any thread, as ferry.h says. What a session
+// has made may be freed after the session (ferry.h lets handles outlive it).
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct SessionOptions {
 };
 absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options);
 
-// `wanted` if it is one of the daemon's own devices, the first one if nothing is wanted (-1).
+// `wanted`, if it is one of the daemon's own devices; the first own device if `wanted` is -1.
 absl::StatusOr<uint64_t> OwnDevice(const ferry_session* session, int64_t wanted);
 
 absl::StatusOr<ArenaPtr> CreateArena(ferry_session* session, uint64_t device, uint64_t bytes,
@@ -54,45 +54,48 @@ inline std::byte* DataOf(const ArenaPtr& arena) {
 
 enum class End { kSend, kReceive };
 
-// One transfer: a contiguous range of the arena the batch is on, which one without bytes lacks.
+// One transfer: a contiguous range of the batch's arena. A transfer without bytes needs no arena.
 struct Piece {
   std::string key;
   uint64_t offset = 0;
   uint64_t bytes = 0;
   int data_type = FERRY_UNSPECIFIED;
-  std::vector<int64_t> dims;  // compared only with a data type
+  std::vector<int64_t> dims;  // compared at the other end only with a data type
 };
 
+// What all transfers of a batch have in common.
 struct PostTarget {
   End end = End::kSend;
-  uint64_t device = 0;  // the daemon's own
+  uint64_t device = 0;  // one of the daemon's own devices
   uint64_t remote_device = 0;
-  std::string domain;  // empty: the uid's
+  std::string domain;  // empty: the uid's own
   int route = FERRY_ROUTE_ANY;
   absl::Duration deadline = absl::ZeroDuration();  // zero: the daemon's default
   uint32_t over_timeline = 0;
   uint32_t defined_timeline = 0;
-  uint64_t defined_at = 0;  // once that 'defined' counter has reached this; 0: the bytes are there
-  uint64_t continues = 0;   // a transfer of the session, see ferry_post_options
+  // Value of that 'defined' counter at which the bytes are there; 0: they are there now.
+  uint64_t defined_at = 0;
+  // A transfer of the session that the batch belongs to, see ferry_post_options.
+  uint64_t continues = 0;
 };
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
                               const ferry_arena* arena, absl::Span<const Piece> pieces);
 
-// The same, to be fired again and again.
+// As Post; the transfers can then be fired again and again.
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
                                     const ferry_arena* arena, absl::Span<const Piece> pieces);
 
-// One transfer of blocks picked by index.
+// Posts one transfer of blocks that are picked by index.
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,
                                     const std::string& key, const ferry_block_table& blocks);
 absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarget& target,
                                           const std::string& key, const ferry_block_table& blocks);
 
-// As the C ABI says a duration: in nanoseconds, UINT64_MAX for an infinite one.
+// A duration as the C ABI has it: nanoseconds; UINT64_MAX if infinite.
 uint64_t ToFerry(absl::Duration duration);
 
-// The route that a transfer took, for people; "unknown" if the daemon does not know it any more.
+// The route that a transfer took, for people; "unknown" if the daemon has forgotten it.
 std::string RouteTaken(ferry_session* session, uint64_t transfer);
 
 absl::Status Wait(const BatchPtr& batch, absl::Duration timeout = absl::InfiniteDuration());

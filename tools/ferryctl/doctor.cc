@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl doctor: what is wrong with this node, or makes it slower than it could be, and what to
-// do.
+// ferryctl doctor: finds what is wrong with this node, or makes it slower than it could be, and
+// says what to do.
 #include "tools/ferryctl/doctor.h"
 
 #include <sys/stat.h>
@@ -72,7 +72,8 @@ bool IsGpu(const admin::ClusterDevice& device) {
   return device.device().kind() == ferry::v1::Device::KIND_GPU;
 }
 
-// Between the first device of that kind here and the first one there, if there are such.
+// Findings about the routes from this node's first device of a kind to the peer's first one, if
+// there are such.
 absl::Status AskRoutes(AdminClient& client, const admin::ListDevicesResponse& devices,
                        const std::string& peer, bool gpus, Findings& findings) {
   std::optional<uint64_t> here, there;
@@ -121,7 +122,8 @@ std::string ConfigOf(const std::string& named) {
   return access(kUsualConfig, R_OK) == 0 ? kUsualConfig : "";
 }
 
-// What ferryd, beside this program or else in PATH, says of the configuration.
+// The output of ferryd, which is looked for beside this program and then in PATH, about the
+// configuration.
 absl::StatusOr<std::string> AskFerryd(const std::string& config, const char* flag) {
   std::error_code none;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", none);
@@ -144,7 +146,7 @@ Findings ConfigFindings(const std::string& config, bool serves) {
                         absl::StrReplaceAll(said, {{"\n", "; "}}),
                         "mend it, as the daemon's user: `ferryd --config FILE --check-config`"});
   }
-  if (serves) return findings;  // it has its ports
+  if (serves) return findings;  // the ports are the daemon's own
   const absl::StatusOr<std::string> printed = AskFerryd(config, "--print-config");
   for (const char* const section : {"peer", "metrics"}) {
     const std::string listen = ListenOf(printed.value_or(""), section);
@@ -261,7 +263,7 @@ Findings Examine(const Globals& globals, const std::string& config,
   const bool serves = status.pid() != 0;
   if (serves) Append(PortFindings(status), findings);
   Append(OthersFindings(globals, status, others), findings);
-  // One that does not let this user ask has its ports, and may have another configuration.
+  // A daemon that does not let this user ask has its ports, and may have another configuration.
   const std::string file = serves || absl::IsPermissionDenied(asked) ? config : ConfigOf(config);
   if (!file.empty()) Append(ConfigFindings(file, serves), findings);
   const bool has_gpus = IsVersion(status.gpus());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that `ferryctl doctor` finds, for others that tell it too. One thread.
+// All findings of `ferryctl doctor`; `ferryctl support` uses them too. One thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,10 +11,10 @@
 
 namespace ferry::tools {
 
-// Asks the daemon, if it can be reached, and looks at this host, also whether its ports and those
-// of its peers are reached. `config`: a file that the daemon is to start with; "": the usual one,
-// and only where no daemon serves. `others`: runtime directories of other nodes' daemons, which are
-// asked for their links.
+// Asks the daemon, if it can be reached, and looks at this host; also whether the daemon's ports
+// and those of its peers can be reached. `config`: a file with which the daemon is to start; "":
+// the usual file, and only if no daemon serves. `others`: runtime directories of daemons of other
+// nodes, which are asked for their links.
 Findings Examine(const Globals& globals, const std::string& config = "",
                  const std::vector<std::string>& others = {});
 nlohmann::ordered_json FindingsJson(const Findings& findings);

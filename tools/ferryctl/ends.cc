@@ -25,7 +25,7 @@ absl::Status Bad(absl::StatusCode code, Reason reason, const std::string& text) 
   return Error(code, reason, absl::StrCat("transfers cancel: ", text));
 }
 
-// Whose is in flight, by its id in the session: transfers and jobs.
+// The sessions that have a transfer or job in flight, by its id in the session.
 absl::StatusOr<std::map<uint64_t, std::set<uint64_t>>> SessionsById(AdminClient& client) {
   std::map<uint64_t, std::set<uint64_t>> sessions;
   admin::ListTransfersRequest transfers;
@@ -49,7 +49,7 @@ absl::StatusOr<std::map<uint64_t, std::set<uint64_t>>> SessionsById(AdminClient&
 absl::StatusOr<admin::CancelTransfersRequest> RequestFor(AdminClient& client,
                                                          const std::vector<std::string>& ids) {
   admin::CancelTransfersRequest request;
-  std::map<uint64_t, std::set<uint64_t>> sessions;  // asked for once, if at all
+  std::map<uint64_t, std::set<uint64_t>> sessions;  // asked for at most once
   for (const std::string& text : ids) {
     const std::vector<std::string> parts = absl::StrSplit(text, '/');
     uint64_t session = 0, id = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators end: `transfers cancel`, `sessions close`. As Command::Run.
+// The commands with which operators end things: `transfers cancel`, `sessions close`. Both return
+// as Command::Run does.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,13 @@
 
 namespace ferry::tools {
 
-// How they are said, and what shows them.
+// The form of ids, and the commands that show them.
 inline constexpr char kCancelledIds[] =
     "SESSION/ID, as 3/17: `ferryctl transfers` shows both, and `ferryctl program list` those of "
     "jobs";
 
-// `ids` as people say them: "SESSION/ID", or the id of a transfer or job alone, if one session has
-// it in flight and no other.
+// `ids` in the form of kCancelledIds. The second number alone is enough if exactly one session has
+// a transfer or job with it in flight.
 absl::StatusOr<int> CancelTransfers(AdminClient& client, const Globals& globals,
                                     const std::vector<std::string>& ids);
 absl::StatusOr<int> EndSession(AdminClient& client, const Globals& globals, uint64_t session);

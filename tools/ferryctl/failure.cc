@@ -21,7 +21,7 @@ namespace {
 
 // NUL-separated field, text pairs.
 constexpr char kViolationsUrl[] = "ferryctl.violations";
-// What base/status.h has no word for: the reason of a newer daemon, as it was told.
+// The reason of a newer daemon, which base/status.h does not know, as it was said.
 constexpr char kForeignReasonUrl[] = "ferryctl.reason";
 
 absl::Status Make(int code, const std::string& reason, const std::string& text) {
@@ -36,7 +36,7 @@ absl::Status Make(int code, const std::string& reason, const std::string& text) 
 std::string ReasonText(const absl::Status& status) {
   if (auto payload = status.GetPayload(kForeignReasonUrl)) return std::string(*payload);
   if (!HasReason(status, Reason::kInternal)) return std::string(ReasonName(ReasonOf(status)));
-  // INTERNAL is also what base says of an error without a reason; then the code alone speaks.
+  // For an error without a reason base says INTERNAL too; then only the code is shown.
   return status.code() == absl::StatusCode::kInternal ? "INTERNAL" : "";
 }
 

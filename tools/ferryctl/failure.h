@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors at the edge of the tools: where they come from (libferry, gRPC) and how they are shown.
-// Inside, an error is an absl::Status with a Reason as everywhere, and the bad entries of a refused
-// batch as a payload. Any thread.
+// Errors at the edge of the tools: made of those of libferry and gRPC, and shown to people. Inside
+// the tools an error is an absl::Status with a Reason, as everywhere; the bad entries of a refused
+// batch are a payload of it. Any thread.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -20,19 +20,20 @@ struct Violation {
   std::string text;
 };
 
-// Takes `status` (and frees it); NULL is OK.
+// Takes ownership of `status`; NULL is OK.
 absl::Status FromFerry(ferry_status* status);
-// With the google.rpc details that ferryd attaches.
+// Takes over the google.rpc details that ferryd attaches.
 absl::Status FromGrpc(const grpc::Status& status);
 
 absl::Status WithViolations(absl::Status status, const std::vector<Violation>& violations);
 std::vector<Violation> ViolationsOf(const absl::Status& status);
 
-// "NOT_FOUND ARENA_NOT_FOUND: text", which has the first violation in it, and a line for each
-// further one, and when to try again if that can help; or all as one JSON object.
+// The error for people: "NOT_FOUND ARENA_NOT_FOUND: text" (the text has the first violation in it),
+// a line for each further violation, and when to try again if that can help. With `json`, all of it
+// as one JSON object.
 std::string DescribeFailure(const absl::Status& status, bool json);
 
-// Which ExitStatus an error means.
+// The ExitStatus that stands for an error.
 int ExitStatusOf(const absl::Status& status);
 
 }  // namespace ferry::tools

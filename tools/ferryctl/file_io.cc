@@ -34,9 +34,9 @@ std::string DirectoryOf(const std::string& path) {
   return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
 }
 
-constexpr int kMostLinks = 40;  // the kernel's own bound
+constexpr int kMostLinks = 40;  // the kernel's bound
 
-// What would let rename() fail over the file `target`, which `path` leads to.
+// An error if rename() could not replace the file `target`, which `path` leads to.
 absl::Status CheckReplaceable(const std::string& path, const std::string& target,
                               const struct stat& file) {
   struct statx about {};
@@ -79,7 +79,7 @@ absl::Status FileError(absl::string_view doing, const std::string& path, int err
     reason = Reason::kFieldInvalid;
   } else if (error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
              error == ENFILE || error == ENOMEM) {
-    // No quota of the daemon's, so none of its reasons.
+    // No quota of the daemon is meant, so none of its reasons fits.
     return absl::ResourceExhaustedError(
         absl::StrCat(doing, " ", path, ": ", strerror(error), LimitText(error)));
   } else if (error == EBUSY || error == ETXTBSY) {
@@ -107,7 +107,7 @@ absl::StatusOr<std::string> ReadToEnd(const std::string& path) {
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   InputFile file;
   file.path_ = path;
-  // A pipe that nobody writes to would have us wait in open().
+  // O_NONBLOCK: open() would wait at a pipe that nobody writes to.
   file.fd_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.fd_.valid()) return FileError("open", path, errno);
   struct stat info;
@@ -153,7 +153,7 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   for (int links = 0; links < kMostLinks; ++links) {
     char to[PATH_MAX];
     const ssize_t size = readlink(at.c_str(), to, sizeof(to));
-    if (size < 0) return at;  // no link, or nothing yet; who opens it sees what else is wrong
+    if (size < 0) return at;  // no link, or nothing yet; opening it will show what else is wrong
     std::string next(to, static_cast<size_t>(size));
     at = next.empty() || next[0] == '/' ? std::move(next) : DirectoryOf(at) + next;
   }
@@ -171,7 +171,8 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) == 0) {
     if (!S_ISREG(info.st_mode)) return CannotReplace(path, "exists and is not a regular file");
-    // Links of /proc lead to files whatever they are called, and whether they still are.
+    // A link in /proc leads to a file whatever the link's text says, and even if the file has no
+    // name any more.
     struct stat named;
     if (stat(file.target_.c_str(), &named) != 0 || named.st_dev != info.st_dev ||
         named.st_ino != info.st_ino) {
@@ -184,7 +185,8 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   }
   RETURN_IF_ERROR(file.Open(old ? old->st_mode & 0777 : 0666));
   if (old) {
-    // Not everybody may give a file away, nor to whom their user namespace does not know.
+    // Not every user may give a file away, or give it to a user whom his user namespace does not
+    // know.
     if (fchown(file.fd_.get(), old->st_uid, old->st_gid) != 0 && errno != EPERM &&
         errno != EINVAL) {
       return FileError("keep the owner of", path, errno);
@@ -240,7 +242,7 @@ absl::Status OutputFile::Write(uint64_t offset, const void* from, size_t size) c
 }
 
 absl::Status OutputFile::Commit() {
-  if (temporary_.empty()) {  // linkat takes nobody's place, rename does
+  if (temporary_.empty()) {  // linkat replaces nothing, rename does
     const std::string part = PartName();
     if (linkat(AT_FDCWD, OwnPath().c_str(), AT_FDCWD, part.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return FileError("link", part, errno);

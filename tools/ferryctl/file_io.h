@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole reads of files, reads and writes of regular ones by offset, with errors that name the file.
-// Any thread; one at a time per object.
+// Reads and writes regular files by offset, and reads whole files; errors name the file. Any
+// thread; an object is for one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -15,18 +15,18 @@
 
 namespace ferry::tools {
 
-// `error`, of errno, as an error that says what was done with which file.
+// An error made of an errno: what was being done with which file.
 absl::Status FileError(absl::string_view doing, const std::string& path, int error);
 
-// All that comes from a file or a pipe.
+// Reads everything that comes from a file or a pipe.
 absl::StatusOr<std::string> ReadToEnd(const std::string& path);
 
 class InputFile {
  public:
-  // A regular file; NOT_FOUND if there is none.
+  // Opens a regular file; NOT_FOUND if there is none.
   static absl::StatusOr<InputFile> Open(const std::string& path);
   uint64_t bytes() const { return bytes_; }
-  // All of it, or an error: a file that shrinks under us is one.
+  // Reads all `size` bytes, or returns an error; so does a file that was cut short meanwhile.
   absl::Status Read(uint64_t offset, void* to, size_t size) const;
 
  private:
@@ -35,32 +35,35 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// The path at the end of all links that `path` leads to, whether there is something or not.
+// The path at the end of all links that `path` leads to. Nothing need be there.
 absl::StatusOr<std::string> FollowLinks(const std::string& path);
 
-// Takes the place of `path` on Commit: of the regular file that it is, or is a link to, whose mode
-// it keeps, and whose owner if it may; what is no regular file is refused (INVALID_ARGUMENT).
-// Whether it can do so Create finds out, as far as that can be known before. Until
-// then it has no name, where the file system can do that, so that nothing is left of it however we
-// end; else one beside the file, removed unless we are killed.
+// A file that takes the place of `path` on Commit. If `path` is a regular file, or a link to one,
+// the new file keeps its mode, and its owner if this user may give it away. Anything else at `path`
+// is refused (INVALID_ARGUMENT). Create finds out, as far as that can be known, whether Commit will
+// be possible.
+//
+// Until Commit the file has no name, where the file system can do that: then nothing of it is left
+// however this process ends. Else it has a name beside `path`, which is removed unless this process
+// is killed.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
-  // So that a full disk is known before anything is moved.
+  // Takes the disk space, so that a full disk is noticed before anything is moved.
   absl::Status Reserve(uint64_t bytes) const;
   absl::Status Write(uint64_t offset, const void* from, size_t size) const;
   absl::Status Commit();
 
  private:
   absl::Status Open(mode_t mode);
-  std::string OwnPath() const;  // by which a file without a name gets one
+  std::string OwnPath() const;  // a path in /proc of the file without a name
   std::string PartName() const;
   explicit OutputFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;       // as it was given, for errors
-  std::string target_;     // what that is a link to, or the same
+  std::string path_;       // as given, for errors
+  std::string target_;     // the file that `path_` is, or is a link to
   std::string temporary_;  // its name beside `target_`; empty while it has none
   UniqueFd fd_;
 };

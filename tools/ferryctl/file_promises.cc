@@ -15,8 +15,8 @@
 namespace ferry::tools {
 namespace {
 
-// 'Over' counters, one for each that may wait longer than another, since they are low-water marks;
-// the data has 0.
+// 'Over' counters. Transfers that may wait for different times need different ones, because a
+// counter advances in the order of posting. The data has 0.
 constexpr uint32_t kOurs = 1;
 constexpr uint32_t kTheirs = 2;
 constexpr uint32_t kWatch = 3;
@@ -77,15 +77,16 @@ absl::Status FilePromises::Meet(uint64_t id, absl::Duration deadline) {
 absl::Status FilePromises::MeetReceiver(uint64_t id, absl::Duration deadline) {
   PostTarget ask = target_;
   ask.end = End::kReceive;
-  // In this order: a receiver that is gone has ended both, and its promise's end says more.
+  // Posted in this order: a receiver that is gone has ended both, and the end of its promise says
+  // more.
   ASSIGN_OR_RETURN(theirs_, PostWord(session_, ask, ReceivedKey(key_, id), kTheirs));
   ASSIGN_OR_RETURN(watch_, PostWord(session_, ask, WatchedKey(key_), kWatch));
-  // If the receiver was killed and another one took its place before we asked, that one is watched:
-  // then this ends by its deadline.
+  // If the receiver was killed and another took its place before we asked, we watch the new one;
+  // then this wait ends by its deadline.
   ask.deadline = deadline;
   ASSIGN_OR_RETURN(const BatchPtr met, PostWord(session_, ask, MetKey(key_, id), kMet));
   RETURN_IF_ERROR(Wait(met));
-  watch_ = nullptr;  // also if it is not over: who asks for it next is of another sending
+  watch_ = nullptr;  // even if it is not over: the next to ask for it belongs to another sending
   return absl::OkStatus();
 }
 
@@ -97,8 +98,8 @@ absl::Status FilePromises::MeetSender(uint64_t id) {
   ASSIGN_OR_RETURN(met_, PostWord(session_, send, MetKey(key_, id), kMet));
   RETURN_IF_ERROR(FromFerry(ferry_define(session_, kWatchDone, 1)));
   ASSIGN_OR_RETURN(theirs_, PostWord(session_, target_, SentKey(key_, id), kTheirs));
-  // If the link was lost since the preamble came, the sender has lost its file with it. What was
-  // posted here after that waits for the next link, on which nobody has its other halves.
+  // If the link was lost after the preamble came, the sender has lost its file with it. What was
+  // posted here after the loss waits for the next link, where it has no other halves.
   if (ferry_batch_over(watched.get()) == 0) return absl::OkStatus();
   const absl::Status status = tools::Wait(watched);
   return HasReason(status, Reason::kPeerUnreachable) ? status : absl::OkStatus();
@@ -146,16 +147,18 @@ absl::Status FilePromises::Wait(const BatchPtr& batch, const std::function<void(
       continue;
     }
     if (status.ok()) return status;
-    // What the daemon told of before that, it may have told between two looks of ours. Before Meet
-    // it is the batch: they ask only after it.
+    // The batch may have ended first, and the daemon may have told both between two looks of ours.
+    // Before Meet the ending of our promise is of the batch: the sender asks for it only after the
+    // batch.
     if (index == kOurPromise && ferry_batch_over(batch.get())) continue;
     const bool gone = index == kOurPromise && HasReason(status, Reason::kPeerClientGone);
-    // It was watched by the sender of another sending, which is gone.
+    // Our promise was watched by a sender of another sending, which is gone.
     if (gone && !asked_ && !sends()) {
       RETURN_IF_ERROR(PostWatched());
       continue;
     }
-    // They had asked for our promise, so theirs was posted: it has ended too, and says why.
+    // The other end had asked for our promise, so its own was posted. That has ended too, and says
+    // why.
     if (theirs_ != nullptr && (gone || ferry_batch_over(theirs_.get()))) {
       RETURN_IF_ERROR(WaitForOther());
     }
@@ -172,7 +175,8 @@ absl::Status FilePromises::WaitForOther() {
 }
 
 absl::Status FilePromises::CauseOf(const absl::Status& status) {
-  constexpr uint64_t kNews = 1'000'000'000;  // ns: what the daemon knows is soon known here
+  // Nanoseconds; what the daemon knows is known here within this time.
+  constexpr uint64_t kNews = 1'000'000'000;
   if (!asked_ || !HasReason(status, Reason::kDraining)) return status;
   FromFerry(ferry_batch_wait(ours_.get(), kNews)).IgnoreError();
   if (ferry_batch_over(ours_.get()) == 0) return status;

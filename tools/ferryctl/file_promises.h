@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ends of a file promise each other: each posts a send without bytes whose data is
-// defined only once it has done its part ("F#sent@I": all was sent, "F#received@I": all was
-// written), and receives the other's. So an end that cannot go on says why by poisoning its
-// promise, and of one that dies its daemon tells, at once, whatever the other end waits for then. A
-// send leaves a note, so the other end hears it also if it asks only later. "I" is this sending's,
-// so that no promise of another one is taken for it.
+// The promises that the two ends of a file make each other. A promise is a send without bytes whose
+// data is defined once its end has done its part: "F#sent@I" when all was sent, "F#received@I" when
+// all was written. Each end posts its promise, and a receive for the other end's. An end that
+// cannot go on poisons its promise and says why. If an end dies, its daemon ends the promise at
+// once, whatever the other end waits for then. A send leaves a note, so the other end hears of it
+// even if it asks later. "F" is the file's key; "I" is the id of this sending, so that no promise
+// of another sending is taken for it.
 //
-// The receiver knows "I" only once the preamble has come. For the time until it has made its
-// promise it is watched by another one, "F#received", which it posts before all else; once it has
-// made it, it says so by "F#met@I".
+// The receiver learns "I" only with the preamble. Until then it is watched by another send without
+// bytes, "F#received", which it posts before all else. When it has made its promise, it says so
+// with "F#met@I".
+//
+// Example: the sender posts "F#sent@I" and "F#file" and the receiver posts "F#received" and a
+// receive of "F#file". The preamble with I moves. The receiver posts "F#received@I", a receive of
+// "F#sent@I", and "F#met@I"; the sender receives "F#received@I" and "F#met@I". Now the data moves.
+// The sender keeps "F#sent@I" when all was sent, the receiver "F#received@I" when all is written.
+//
 // Single-threaded.
 #pragma once
 
@@ -22,48 +29,50 @@
 
 namespace ferry::tools {
 
-// For as long as both ends live: as long as a deadline may be, but for what clocks differ.
+// The deadline of a promise: as far away as a deadline may be, less what clocks may differ.
 inline constexpr absl::Duration kAsLongAsBothLive = absl::Hours(24 * 300);
 
-// Until then it may well be that the other end is just being started.
+// How long an end waits for the other before it says that it waits: the other end may be starting.
 inline constexpr absl::Duration kQuiet = absl::Seconds(2);
 
 class FilePromises {
  public:
-  // As the end that `target` is; the session outlives the object. `id`: of the sending, which the
-  // receiver does not know yet (0).
+  // Makes the promises of the end that `target` describes. The session outlives the object. `id`:
+  // of the sending; 0 at the receiver, which does not know it yet.
   static absl::StatusOr<FilePromises> Make(ferry_session* session, const PostTarget& target,
                                            const std::string& file_key, uint64_t id);
-  // Once the preamble of sending `id` has moved: promises, and asks for the other end's promise.
-  // The sender waits until the receiver has met it, for `deadline` at most.
+  // Called once the preamble of sending `id` has moved: makes the promise, and asks for the other
+  // end's. The sender then waits, at most for `deadline`, until the receiver has met it.
   absl::Status Meet(uint64_t id, absl::Duration deadline);
-  // The receiver, before it posts anything more: until the sender knows that it has met it.
+  // At the receiver, before it posts anything more: waits until the sender knows that it was met.
   absl::Status WaitUntilMet();
-  // Makes `eventfd` readable once the other end's promise is over, however; it must outlive the
-  // session. Once, after Meet.
+  // Makes `eventfd` readable when the other end's promise is over, well or not. `eventfd` must
+  // outlive the session. Call it once, after Meet.
   absl::Status SignalEnd(int eventfd);
 
-  // Until `batch` is over. If the other end gives up or is gone first, that is the error, also
-  // where it is why the batch failed. Before Meet nobody knows whether there is another end:
-  // `quiet` is called once if it has not been heard of for kQuiet.
+  // Waits until `batch` is over. If the other end gives up or is gone first, that is the error;
+  // also if that is why the batch failed. Before Meet it is not known whether there is another end;
+  // then `quiet` is called once if nothing was heard of it for kQuiet.
   absl::Status Wait(const BatchPtr& batch, const std::function<void()>& quiet = nullptr);
-  // Until the other end has kept its promise.
+  // Waits until the other end has kept its promise.
   absl::Status WaitForOther();
-  // We have done our part.
+  // Keeps our promise: we have done our part.
   void Keep();
-  // Until the other end, which has kept its own, knows that, or is gone, which is no error any
-  // more.
+  // Waits until the other end, which has kept its promise, knows that ours is kept, or is gone.
+  // That it is gone is no error any more.
   void WaitUntilTold();
-  // Why we cannot go on, if `status` says only that a daemon that drains took no more of the file:
-  // it does so once our promise, which that would continue, is over, as when the other end died.
+  // The cause behind `status`. A daemon that drains takes no more of the file once our promise,
+  // which that would continue, is over, for example because the other end died. Then `status` says
+  // only that the daemon drains.
   absl::Status CauseOf(const absl::Status& status);
-  // We cannot go on. Of a sending that has not been met the receiver tells whoever asks, such as
-  // one of another version.
+  // Breaks our promise: we cannot go on, because of `why`. A receiver that has not been met tells
+  // it to any sender that asks, also one of another version.
   void Break(const absl::Status& why);
   bool met() const { return asked_; }
   const std::string& file_key() const { return key_; }
-  // Our promise, which is in flight for as long as the file is under way: what else is posted of it
-  // continues that (PostTarget::continues), so that a drain lets the file come to its end.
+  // The transfer id of our promise. It is in flight as long as the file is under way. Everything
+  // else that is posted for the file continues it (PostTarget::continues), so that a draining
+  // daemon lets the file finish.
   uint64_t id() const { return ferry_batch_first_id(ours_.get()); }
 
  private:
@@ -72,17 +81,17 @@ class FilePromises {
   absl::Status PostWatched();
   absl::Status MeetReceiver(uint64_t id, absl::Duration deadline);
   absl::Status MeetSender(uint64_t id);
-  // How the other end's promise ended, if badly, for people.
+  // The status that people are told when the other end's promise has ended badly.
   absl::Status Told(const absl::Status& status) const;
 
   ferry_session* session_;
   PostTarget target_;
-  std::string key_;  // the file's
-  BatchPtr ours_;    // of the receiver before Meet: by which it is watched
-  BatchPtr theirs_;  // null before Meet, and once it was kept
-  BatchPtr watch_;   // "F#received" after Meet
-  BatchPtr met_;     // of the receiver, until the sender knows
-  bool asked_ = false;
+  std::string key_;     // the key of the file
+  BatchPtr ours_;       // our promise; at the receiver before Meet "F#received"
+  BatchPtr theirs_;     // the other end's promise; null before Meet, and once it was kept
+  BatchPtr watch_;      // at the sender, during Meet: the receive of "F#received"
+  BatchPtr met_;        // at the receiver: "F#met@I", until the sender knows
+  bool asked_ = false;  // Meet has asked for the other end's promise
 };
 
 }  // namespace ferry::tools

@@ -23,7 +23,7 @@ namespace {
 // magic(8) version(4) kind(4) header_bytes(8) file_bytes(8) id(8) summed(8), little-endian.
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'Y', 'F', 'I', 'L'};
 constexpr uint32_t kVersion = 4;
-constexpr size_t kMaxDims = 8;  // of a transfer's shape
+constexpr size_t kMaxDims = 8;  // most dimensions of a transfer's shape
 
 void PutInteger(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
@@ -35,7 +35,7 @@ uint64_t GetInteger(absl::string_view in, size_t at, int bytes) {
   return value;
 }
 
-// The key of what is of one sending.
+// A key that belongs to one sending.
 std::string OfSending(absl::string_view name, uint64_t id) {
   return TransferKeyOf(absl::StrCat(name, "@", absl::Hex(id, absl::kZeroPad16)));
 }
@@ -159,7 +159,7 @@ std::string TakeDevicesTurned(absl::string_view& text) {
   return absl::StrCat(" from ", to, " to ", from);
 }
 
-// A promise of the receiver goes against the file's way: its send is the file's receive.
+// The receiver's promise travels against the file, so its send is told as the file's receive.
 std::string TurnedRound(absl::string_view text, absl::string_view promise_key,
                         absl::string_view file_key) {
   const std::string marked = absl::StrCat(" of key '", promise_key, "'");
@@ -188,7 +188,7 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
          {WatchedKey(file_key), ReceivedKey(file_key, id), MetKey(file_key, id)}) {
       turned = TurnedRound(turned, key, file_key);
     }
-    if (turned != text) {  // which half came too late for the other one
+    if (turned != text) {  // the text says which half came too late for the other
       turned = absl::StrReplaceAll(turned, {{"; that send ended ", "; that receive ended "},
                                             {"; that receive ended ", "; that send ended "},
                                             {" this send was posted", " this receive was posted"},
@@ -216,7 +216,7 @@ bool CanBeSaid(const std::vector<uint64_t>& shape) {
          std::all_of(shape.begin(), shape.end(), [](uint64_t dim) { return dim <= INT64_MAX; });
 }
 
-// A tensor that is longer than it may be, in parts.
+// Adds a tensor that is too long for one piece, in parts.
 void CutTensor(const Piece& whole, absl::string_view name, uint64_t id,
                std::vector<Piece>& pieces) {
   for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
@@ -254,7 +254,7 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
     piece.key = OfSending(tensor.name, preamble.id);
     piece.offset = preamble.header_bytes + tensor.begin;
     piece.bytes = tensor.end - tensor.begin;
-    // A type or shape that a transfer cannot say is left out; the bytes are compared anyway.
+    // A type or shape that a transfer cannot have is left out; the bytes are compared anyway.
     if (tensor.type != nullptr && CanBeSaid(tensor.shape)) {
       piece.data_type = tensor.type->data_type;
       piece.dims.assign(tensor.shape.begin(), tensor.shape.end());

@@ -29,7 +29,8 @@ absl::StatusOr<FileRing> FileRing::Create(ferry_session* session, uint64_t devic
     const uint64_t chunks = plan.preamble.file_bytes / ring.slot_bytes_ + 1;
     ring.slots_ = std::min<uint64_t>(ring.slots_, chunks);
   }
-  // 0 would mean that the daemon names no limit. What is too little for one is the daemon's to say.
+  // A limit of 0 would mean that the daemon names none. If the quota is too small for one slot, the
+  // daemon will say so.
   const uint64_t quota = ferry_session_limits(session).bytes;
   if (quota != 0) {
     ring.slots_ = std::clamp<uint64_t>(quota / ring.slot_bytes_, 1, ring.slots_);

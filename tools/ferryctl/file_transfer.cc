@@ -24,14 +24,15 @@
 namespace ferry::tools {
 namespace {
 
-// How long an end that waits takes to be met.
+// How soon an end that waits is met.
 constexpr absl::Duration kMeeting = absl::Seconds(1);
 
 // "device 2 at node-b".
 std::string DeviceText(ferry_session* session, uint64_t device) {
   std::string text = absl::StrCat("device ", device);
   ferry_device_list* list = nullptr;
-  if (!FromFerry(ferry_cluster_devices(session, &list)).ok()) return text;  // an older daemon
+  // An older daemon has no list.
+  if (!FromFerry(ferry_cluster_devices(session, &list)).ok()) return text;
   for (size_t i = 0; i < ferry_device_list_size(list); ++i) {
     const ferry_cluster_device known = ferry_device_list_at(list, i);
     if (known.global_device_id == device) absl::StrAppend(&text, " at ", known.node);
@@ -56,8 +57,8 @@ void SayWhomFor(const FileSession& session, const std::string& file_key) {
                own == remote ? " here (both ends are the same device)" : " there");
 }
 
-// Whether it tells only of an end that had found no other one and was over before ours came. The
-// daemon tells each such thing once.
+// Whether an error tells only of an earlier end that had found no other end and was over before
+// ours came. The daemon tells of each such end once.
 bool IsOfOneBefore(const absl::Status& status, End our_end) {
   return absl::StrContains(status.message(),
                            our_end == End::kSend ? "; that receive ended " : "; that send ended ");
@@ -184,7 +185,7 @@ void TellOther(FileSession& session, const std::string& file_key, const absl::St
       FilePromises::Make(session.session.get(), session.target, file_key, id);
   if (!promises.ok()) return;
   const std::string key = PreambleKey(file_key);
-  // No file is empty of which the promise is not kept, so the receiver takes this for none.
+  // An empty file whose promise is not kept does not exist, so the receiver takes this for no file.
   const absl::Status met = session.target.end == End::kSend
                                ? SendBytes(session, *promises, key, EncodePreamble({.id = id}))
                                : ReceiveBytes(session, *promises, key, kPreambleBytes).status();

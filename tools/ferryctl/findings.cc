@@ -22,7 +22,8 @@ namespace {
 
 namespace admin = ferry::admin::v1;
 
-// Below that a node with a few jobs runs out: half are kept for sessions, an arena takes up to 64.
+// With fewer descriptors a node with a few jobs runs out: half are reserved for sessions, and an
+// arena takes up to 64.
 constexpr uint64_t kFewDescriptors = 8192;
 
 std::optional<std::string> ReadText(const std::string& path) {
@@ -117,7 +118,7 @@ void LookAtGpus(const std::string& root, bool has_gpus, Findings& findings) {
   }
 }
 
-// Of what the daemon opens: how it is called, and what it says of it.
+// A finding about a library that the daemon opens: its name, and what the daemon says of it.
 void LookAtLibrary(const std::string& name, const std::string& text, Findings& findings) {
   Finding finding{Severity::kOk, name, text, ""};
   if (!IsVersion(text)) finding.severity = Severity::kNote;
@@ -178,7 +179,7 @@ Finding IpcFinding(uint64_t daemon_namespace, uint64_t own_namespace) {
           "memory by descriptors can (Ferry's own arenas, VMM, PyTorch's expandable segments)"};
 }
 
-// Of other patch numbers they work together; what is "" is not known.
+// Versions that differ only in the patch number work together. "" is not known.
 bool SameMinor(const std::string& a, const std::string& b) {
   return a.substr(0, a.rfind('.')) == b.substr(0, b.rfind('.'));
 }
@@ -191,7 +192,8 @@ void LookAtPeer(const admin::Peer& peer, const std::string& version, Findings& f
     finding.advice = "the text says which of the two configurations to mend";
   } else if (peer.state() == "lost" || (peer.state() != "up" && !peer.error().empty())) {
     finding.severity = Severity::kWrong;
-    // Whom it reached, and who was refused, is told what to do by the error.
+    // The error tells both daemons what to do: the one that was reached, and the one that was
+    // refused.
     if (!absl::StrContains(peer.error(), "link between ")) {
       finding.advice = absl::StrCat("is its daemon up, and ", peer.address(),
                                     " reached from here? its own `ferryctl doctor`");
@@ -208,7 +210,8 @@ void LookAtPeer(const admin::Peer& peer, const std::string& version, Findings& f
     finding.found = absl::StrCat("up, of version ", peer.version(), "; this one is ", version);
     finding.advice = "install one minor version on all nodes (docs/versions.md)";
   } else {
-    finding.found = "up";  // an error of one that is up is of `mapped`, which its routes tell
+    // The error of a link that is up is about `mapped`, which its routes tell.
+    finding.found = "up";
   }
   findings.push_back(std::move(finding));
 }
@@ -280,7 +283,7 @@ Findings RouteFindings(const std::string& peer, bool gpus,
       available.push_back(route);
       continue;
     }
-    // Those that could be had on this pair of nodes, and are faster than what is left.
+    // Routes that could be had between these two nodes, and that are faster than those there are.
     const bool one_host = route == "mapped" && !absl::StrContains(option.reason(), "another host");
     const bool of_gpus = route == "nccl" && gpus;
     if (one_host || of_gpus) {

@@ -128,8 +128,8 @@ std::string WaitsText(const TransferRow& other, const Node& node, absl::string_v
                       ": the ", differs, " differ", absl::EndsWith(differs, "s") ? "" : "s");
 }
 
-// What waits at `node` instead of the missing half: alike in all but one respect. Of keys of
-// something else, only how many.
+// What waits at `node` in the place of the missing half: a half that is alike in all but one
+// respect. Of halves that differ in more, only how many.
 std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
   constexpr size_t kMost = 3;
   const absl::string_view side = OtherSide(row.side());
@@ -137,7 +137,8 @@ std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
   size_t others = 0;
   for (const TransferRow& other : node.flight().transfers()) {
     if (other.side() != side || other.fingerprint() == row.fingerprint()) continue;
-    if (other.state() != "waiting" && other.state() != "offered") continue;  // has found its half
+    // It has found its other half.
+    if (other.state() != "waiting" && other.state() != "offered") continue;
     const bool devices = other.src_global_device_id() == row.src_global_device_id() &&
                          other.dst_global_device_id() == row.dst_global_device_id();
     const bool domain = other.domain_fingerprint() == row.domain_fingerprint();
@@ -163,7 +164,7 @@ std::vector<std::string> NearMisses(const TransferRow& row, const Node& node) {
   return near;
 }
 
-// `row` waits at `here`, its other half is not at `there`.
+// `row` waits at `here`, and its other half is not at `there`.
 FlightDiff::Lack Explain(const TransferRow& row, const Node& here, const Node& there) {
   const std::string side(OtherSide(row.side()));
   FlightDiff::Lack lack;
@@ -244,7 +245,7 @@ FlightDiff CompareFlights(const Flight& a, const Flight& b) {
                                           " than the one in the dump: it was restarted between"));
     }
   }
-  // The send tells of a pair; what is left of the receives has no send.
+  // The sends tell of pairs; the receives that are left have no send.
   struct Waiting {
     absl::Time posted;
     FlightDiff::Lack lack;
@@ -286,7 +287,7 @@ FlightDiff CompareFlights(const Flight& a, const Flight& b) {
 
 std::string FlightDiffText(const FlightDiff& diff, size_t limit) {
   std::string text;
-  // Dumps are files that anybody may have written.
+  // Checked, because dumps are files that anybody may have written.
   const auto line = [&](const char* label, const std::string& what) {
     absl::StrAppend(&text, label, Printable(what), "\n");
   };

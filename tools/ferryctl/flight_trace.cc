@@ -27,14 +27,14 @@ int64_t NanosOf(const admin::FlightEvent& event) {
 // missing at the beginning.
 struct Half {
   uint64_t session = 0, id = 0;
-  std::string kind;         // "send", "receive", "job"; "": only its middle was seen
+  std::string kind;         // "send", "receive", "job"; "": its beginning was overwritten
   std::string fingerprint;  // known once it has ended
   std::optional<int64_t> posted, matched, launched, ended;
-  std::optional<uint64_t> device;  // this node's, if what tells it was seen
-  uint64_t status = 0;             // of the end
+  std::optional<uint64_t> device;  // of this node, if the event that says it was seen
+  uint64_t status = 0;             // of its end
   std::string why;
-  uint64_t members = 1;  // of a convoy, which has the first one's id: so many transfers
-  uint64_t carrier = 0;  // the id of the convoy that it goes in
+  uint64_t members = 1;  // transfers of a convoy, whose id is that of the first; else 1
+  uint64_t carrier = 0;  // id of the convoy that carries it
 
   int64_t begin() const { return posted.value_or(matched.value_or(launched.value_or(*ended))); }
 };
@@ -47,8 +47,8 @@ Half& HalfOf(Halves& halves, uint64_t session, uint64_t id) {
   return half;
 }
 
-// This node's device, by the event with which a half or a job begins. Older daemons recorded no
-// device of a job, and of a send the destination: their events of those have no text.
+// This node's device, from the event with which a half or a job begins. Older daemons recorded no
+// device for a job, and the destination for a send; these events have no text.
 std::optional<uint64_t> DeviceOf(const admin::FlightEvent& event) {
   if (event.what() == "post.receive") return event.b();
   if (event.what() == "post.send" && !event.text().empty()) return event.b();
@@ -73,7 +73,7 @@ Halves HalvesOf(const Flight& flight) {
                            : convoy                        ? std::min(event.b(), kMostOfOneBatch)
                                                            : 1;
     for (uint64_t i = 0; i < count; ++i) {
-      // An offer is the other node's transfer, by its ids.
+      // The transfer of an offer is the other node's, with that node's ids.
       if (what == "offer") break;
       Half& half = HalfOf(halves, event.session_id(), event.transfer_id() + i);
       if (what == "post.send" || what == "post.receive") {
@@ -105,7 +105,7 @@ Halves HalvesOf(const Flight& flight) {
   for (auto half = halves.begin(); half != halves.end();) {
     Half& one = half->second;
     const auto carrier = halves.find({one.session, one.carrier});
-    if (carrier != halves.end()) {  // only of what fails each one's end is recorded
+    if (carrier != halves.end()) {  // only for a convoy that fails is each transfer's end recorded
       one.matched = carrier->second.matched;
       one.launched = carrier->second.launched;
     }
@@ -116,14 +116,14 @@ Halves HalvesOf(const Flight& flight) {
   return halves;
 }
 
-// One group of NCCL, of which each lane runs one at a time.
+// One group of NCCL. Each lane runs one at a time.
 struct Group {
-  uint64_t device = 0;  // whose lane
+  uint64_t device = 0;  // device of the lane
   uint64_t bytes = 0;
-  std::string text;  // which GPUs, and its number
+  std::string text;  // its GPUs, and its number
   int64_t begin = 0;
   std::optional<int64_t> end;
-  std::string why;  // it failed
+  std::string why;  // why it failed; "": it did not
 };
 
 std::vector<Group> GroupsOf(const Flight& flight) {
@@ -135,7 +135,7 @@ std::vector<Group> GroupsOf(const Flight& flight) {
       groups.push_back({event.b(), event.c(), event.text(), NanosOf(event), std::nullopt, ""});
     } else if (event.what() == "group.over") {
       const auto began = running.find(event.transfer_id());
-      if (began == running.end()) continue;  // it was overwritten
+      if (began == running.end()) continue;  // its beginning was overwritten
       groups[began->second].end = NanosOf(event);
       groups[began->second].why = event.text();
       running.erase(began);
@@ -144,7 +144,7 @@ std::vector<Group> GroupsOf(const Flight& flight) {
   return groups;
 }
 
-// Where a slice goes: tracks of a node are in this order.
+// The track of a slice. A node's tracks are in this order.
 struct Track {
   enum Kind { kReceives, kSends, kGroups, kJobs, kOthers };
   uint64_t device = kNoDevice;
@@ -198,7 +198,7 @@ std::vector<std::pair<const Half*, const Half*>> Pairs(const Halves& from, const
   for (const auto& [fingerprint, some] : sends) {
     const auto there = receives.find(fingerprint);
     if (there == receives.end()) continue;
-    // Of what was overwritten the older is gone: they are paired from the last one.
+    // Of events that were overwritten the older are gone, so halves are paired from the last one.
     for (size_t i = 1; i <= std::min(some.size(), there->second.size()); ++i) {
       pairs.emplace_back(some[some.size() - i], there->second[there->second.size() - i]);
     }
@@ -206,8 +206,8 @@ std::vector<std::pair<const Half*, const Half*>> Pairs(const Halves& from, const
   return pairs;
 }
 
-// What one transfer says of how far the receiver's clock is ahead of the sender's: in [least,
-// most].
+// What one transfer says about how far the receiver's clock is ahead of the sender's: by at least
+// `least` and at most `most`.
 struct Ahead {
   int64_t least = INT64_MIN, most = INT64_MAX;
   void Narrow(int64_t at_least, int64_t at_most) {
@@ -216,7 +216,7 @@ struct Ahead {
   }
 };
 
-// Slices that overlap do not fit one row of a trace: each gets the first row that is free.
+// Slices that overlap do not fit one row of a trace, so each gets the first row that is free.
 class Rows {
  public:
   size_t Take(int64_t begin, int64_t end) {
@@ -238,10 +238,10 @@ class Rows {
 
 class Trace {
  public:
-  // `start`: the time that is 0.
+  // `start`: the time that is shown as 0.
   explicit Trace(int64_t start) : start_(start) {}
 
-  // The node's clock is so much ahead of the trace's.
+  // How far the node's clock is ahead of the trace's.
   void AddNode(size_t pid, const Flight& flight, const Halves& halves, int64_t ahead) {
     Meta(pid, 0, "process_name", flight.node());
     Meta(pid, 0, "thread_name", "links, sessions, daemon");
@@ -252,7 +252,7 @@ class Trace {
     int64_t last = 0;
     for (const admin::FlightEvent& event : flight.events()) last = std::max(last, NanosOf(event));
     std::map<Track, Rows> tracks;
-    std::vector<std::pair<Track, size_t>> of_halves, of_groups;  // and the row in it
+    std::vector<std::pair<Track, size_t>> of_halves, of_groups;  // each with its row in the track
     for (const Half* half : in_order) {
       const Track track = Track::Of(*half);
       of_halves.emplace_back(track, tracks[track].Take(half->begin(), half->ended.value_or(last)));

@@ -43,7 +43,7 @@ absl::StatusOr<absl::Duration> ParseDuration(const std::string& text) {
 absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text) {
   ASSIGN_OR_RETURN(absl::Duration value, ParseDuration(text));
   if (value == absl::ZeroDuration()) return Invalid(absl::StrCat("deadline '", text, "' is zero"));
-  if (value > absl::Hours(24 * 365)) {  // as the daemon has it
+  if (value > absl::Hours(24 * 365)) {  // the daemon's own bound
     return Invalid(absl::StrCat("deadline '", text, "' is more than a year"));
   }
   return value;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How numbers are read and shown to people: "256 MiB", "10s", and tables; sizes are read by
-// base/size, durations are shown by base/duration. Pure; any thread.
+// Reads and shows numbers as people write them ("256 MiB", "10s"), and prints tables. Sizes are
+// read by base/size, and durations shown by base/duration. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace ferry::tools {
 
-// "10s", "250ms", "1m30s"; a bare number is seconds. Never negative.
+// "10s", "250ms", "1m30s"; a bare number is seconds. A negative duration is an error.
 absl::StatusOr<absl::Duration> ParseDuration(const std::string& text);
-// The same, and never zero: what Ferry takes for "not said".
+// As ParseDuration, but zero is an error too, because zero means "not said" to Ferry.
 absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text);
 // "any", "local", "mapped", "ucx", "nccl", "tcp" to FERRY_ROUTE_*.
 absl::StatusOr<int> ParseRoute(const std::string& text);
@@ -26,8 +26,8 @@ std::string HumanSize(uint64_t bytes);   // "64 KiB", "1.00 GiB"
 std::string HumanCount(uint64_t count);  // "1,234,567"
 double GigabytesPerSecond(uint64_t bytes, absl::Duration elapsed);
 
-// Columns as wide as their widest cell. Numbers are right-aligned by asking for it. Cells are shown
-// as Printable makes them, since much of what they show was said by others.
+// A table whose columns are as wide as their widest cell. Cells are shown as Printable makes them,
+// because much of what they show was said by others.
 class Table {
  public:
   enum class Align { kLeft, kRight };
@@ -44,7 +44,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// As Printable, of several lines: their ends stay.
+// As Printable, for a text of several lines, whose line ends are kept.
 std::string PrintableLines(const std::string& text);
 
 }  // namespace ferry::tools

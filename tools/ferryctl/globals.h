@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every command of ferryctl shares: the flags before the command's own, and what a command is.
+// What every command of ferryctl shares: the flags before the command's own, and the class Command.
 // Single-threaded; main owns the commands.
 #pragma once
 
@@ -20,13 +20,13 @@ namespace ferry::tools {
 struct Globals {
   std::string runtime_dir;
   bool json = false;
-  std::optional<absl::Duration> timeout;  // not given: the command's own default
+  std::optional<absl::Duration> timeout;  // nothing: the command's own default
 
   std::string ClientDir() const { return runtime_dir + "/client"; }
   std::string AdminSocket() const { return runtime_dir + "/admin/admin.sock"; }
 };
 
-// What ferryctl's exit status means (--help says it too; stable, for scripts and probes).
+// The meaning of ferryctl's exit status. --help prints it; stable, for scripts and probes.
 enum ExitStatus {
   kExitOk = 0,
   kExitFailure = 1,
@@ -45,13 +45,13 @@ class Command {
   virtual ~Command() = default;
   const char* name() const { return name_; }
   const char* help() const { return help_; }
-  // A command that other programs run, not people, is left out of the help.
+  // A command for other programs, not people, is left out of the help.
   virtual bool hidden() const { return false; }
-  // Adds the command's own flags; they are stored in the command.
+  // Adds the command's own flags, whose values are stored in the command.
   virtual void Define(CLI::App& app) { (void)app; }
-  // What is wrong with the flags that were given, taken together; "": nothing.
+  // What is wrong with the flags taken together; "": nothing.
   virtual std::string Lacks() const { return ""; }
-  // The exit status, or why it failed.
+  // Returns the exit status, or why the command failed.
   virtual absl::StatusOr<int> Run(const Globals& globals) = 0;
 
  private:
@@ -61,7 +61,7 @@ class Command {
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 
-// One function a file of commands.
+// One function for each file of commands.
 void AddInspectCommands(
     CommandList& commands);                   // status, devices, sessions, transfers, route, dump
 void AddCommsCommand(CommandList& commands);  // comms

@@ -57,12 +57,12 @@ absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std:
     if (answer.ok() && *answer == ::grpc::health::v1::HealthCheckResponse::SERVING) return answer;
     if (absl::Now() >= deadline) {
       if (!absl::IsDeadlineExceeded(answer.status())) return answer;
-      // Nobody listens, as every other command says it, or somebody who does not answer.
+      // Nobody listens (with the text of every other command), or somebody who does not answer.
       const auto last = CheckHealth(socket, service, kLastTry);
       return HasReason(last.status(), Reason::kNotReady) ? last.status()
                                                          : NoHealth(socket, patience);
     }
-    // It answers but does not serve yet, or has just gone: ask again soon.
+    // The daemon answers and does not serve yet, or has just ended: asks again soon.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }

@@ -16,8 +16,8 @@ using ServingStatus = ::grpc::health::v1::HealthCheckResponse::ServingStatus;
 absl::StatusOr<ServingStatus> CheckHealth(const std::string& socket, const std::string& service,
                                           absl::Duration timeout);
 
-// Asks until it serves, also if there is no daemon yet; what it said last, or UNAVAILABLE, after
-// `patience`.
+// Asks until the service serves, also while there is no daemon. After `patience` returns what it
+// said last, or UNAVAILABLE.
 absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std::string& service,
                                            absl::Duration patience);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one process that transfers are measured against. Any thread.
+// Copies within one process, which transfers are compared with. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace ferry::tools {
 
-// Anonymous memory that nobody has touched.
+// Anonymous memory that nobody has touched; owns it.
 class Pages {
  public:
   explicit Pages(size_t bytes);
   ~Pages();
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
-  // Null if there is none; errno says why.
+  // Null if the memory could not be had; then errno says why.
   std::byte* data() const { return data_; }
-  // Touches every page and fills it with something.
+  // Touches every page and fills it with some bytes.
   void Fill() const;
 
  private:
@@ -26,7 +26,7 @@ class Pages {
 };
 
 absl::Duration TimeMemcpy(std::byte* to, const std::byte* from, size_t bytes);
-// `threads` threads (ours is one) with stores that go past the caches.
+// The time of a copy by `threads` threads (the caller is one) with stores that bypass the caches.
 absl::Duration TimeStreamingCopy(std::byte* to, const std::byte* from, size_t bytes, int threads);
 
 }  // namespace ferry::tools

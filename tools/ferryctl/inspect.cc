@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that look: status, devices, sessions, transfers, route, dump; and what is done to what
-// they show.
+// Commands that show: status, devices, sessions, transfers, route, dump; and those that act on what
+// these show.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -115,12 +115,13 @@ std::string UuidText(const std::string& uuid) {
 std::string KindText(ferry::v1::Device::Kind kind) {
   return kind == ferry::v1::Device::KIND_GPU    ? "gpu"
          : kind == ferry::v1::Device::KIND_HOST ? "host"
-                                                : "not known";  // the link was not up yet
+                                                : "not known";  // unknown: the link was not up yet
 }
 
 // "18 to 2,3; none to 4": from this GPU to the others of its daemon.
 std::string NvlinksText(const admin::ClusterDevice& gpu) {
-  std::vector<std::pair<int, std::vector<uint64_t>>> groups;  // in order of the first of each
+  // In the order of the first GPU of each.
+  std::vector<std::pair<int, std::vector<uint64_t>>> groups;
   for (const admin::GpuLink& link : gpu.gpu_links()) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
       return group.first == link.nvlinks();
@@ -223,7 +224,7 @@ std::string MemoryText(const admin::Session& session) {
       });
 }
 
-// "3: trainer-0 (session 7), trainer-1 (session 9)"; of another node's only how many.
+// "3: trainer-0 (session 7), trainer-1 (session 9)"; for another node's members only how many.
 std::string MembersText(const admin::MembersRow& row) {
   std::string text = HumanCount(row.count());
   for (const admin::Member& member : row.members()) {

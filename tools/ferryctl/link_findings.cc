@@ -14,11 +14,12 @@ namespace ferry::tools {
 namespace {
 
 namespace admin = ferry::admin::v1;
-using Pair = std::pair<std::string, std::string>;  // in order
+using Pair = std::pair<std::string, std::string>;  // sorted
 
 constexpr size_t kPairsShown = 8;
 
-// What the two ends of a link say of it; null: who was not asked, or does not know the other.
+// What the two ends of a link say of it; null for a daemon that was not asked, or does not know the
+// other.
 struct Views {
   const admin::Peer* of_first = nullptr;
   const admin::Peer* of_second = nullptr;
@@ -90,7 +91,7 @@ Findings LinkFindings(const std::vector<admin::GetStatusResponse>& statuses) {
   std::vector<std::string> up;
   Findings findings;
   for (const auto& [pair, views] : links) {
-    // Of an end that was not asked the other one's word stands.
+    // If one end was not asked, the other end's word stands.
     const bool first =
         views.of_first == nullptr ? !asked.contains(pair.first) : IsUp(views.of_first);
     const bool second =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ferryctl doctor` finds of the links between other nodes. Pure; any thread.
+// Findings of `ferryctl doctor` about the links between other nodes. Pure; any thread.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace ferry::tools {
 
-// `statuses`: of daemons of several nodes, the first one that of this node, whose own links
-// DaemonFindings tells. Of each other pair of nodes of which at least one was asked: whether their
-// link is up, and what each end says if it is not. A daemon knows its own links and no others.
+// `statuses` come from daemons of several nodes; the first is this node's, and DaemonFindings has
+// told its links. For each other pair of nodes of which at least one was asked: whether their link
+// is up, and if not, what each end says. A daemon knows only its own links.
 Findings LinkFindings(const std::vector<ferry::admin::v1::GetStatusResponse>& statuses);
 
 }  // namespace ferry::tools

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a .safetensors checkpoint with the names, shapes and type of a small Llama and random
-// contents: what demos and tests send when there is no real one. Any thread.
+// contents, for demos and tests without a real one. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace ferry::tools {
 
 struct CheckpointTensor {
   std::string name;
-  std::vector<int64_t> shape;  // of BF16
+  std::vector<int64_t> shape;  // the elements are BF16
 };
 
-// Embedding, layers, final norm: as many layers as come closest to `bytes` (at least one). Narrow
-// layers below half a gigabyte, those of a 1B model above.
+// Tensors of embedding, layers and final norm, with as many layers as come closest to `bytes` (at
+// least one). Layers are narrow below half a gigabyte, and those of a 1B model above.
 std::vector<CheckpointTensor> LlamaTensors(uint64_t bytes);
 
-// The same bytes for the same seed. Returns how many were written.
+// The same seed gives the same bytes. Returns how many bytes were written.
 absl::StatusOr<uint64_t> WriteCheckpoint(const std::string& path,
                                          const std::vector<CheckpointTensor>& tensors,
                                          uint64_t seed);

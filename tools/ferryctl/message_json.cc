@@ -22,19 +22,19 @@ using Json = nlohmann::ordered_json;
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// What people and logs call a daemon's life, 16 hexadecimal digits, not a number.
+// How people and logs write a daemon's incarnation: 16 hexadecimal digits, not a number.
 bool IsIncarnation(const FieldDescriptor& field) {
   return field.type() == FieldDescriptor::TYPE_UINT64 &&
          absl::EndsWith(std::string(field.name()), "incarnation");
 }
 
-// Of protobuf's mapping, where it is a text: a number of 64 bits, or bytes in base64.
+// Values that protobuf's mapping writes as text: 64-bit numbers, and bytes in base64.
 Json ToPeople(const FieldDescriptor& field, const std::string& text) {
   uint64_t number = 0;
   int64_t with_sign = 0;
   std::string bytes;
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_ENUM:  // what people are shown nothing of
+    case FieldDescriptor::CPPTYPE_ENUM:  // no message for people has one
       return absl::EndsWith(text, "_UNSPECIFIED") ? Json(nullptr) : Json(text);
     case FieldDescriptor::CPPTYPE_UINT64:
       if (!absl::SimpleAtoi(text, &number)) return text;
@@ -50,7 +50,7 @@ Json ToPeople(const FieldDescriptor& field, const std::string& text) {
   return fingerprint && absl::Base64Unescape(text, &bytes) ? absl::BytesToHexString(bytes) : text;
 }
 
-// And back.
+// The other way round.
 Json ToMapping(const FieldDescriptor& field, const std::string& text) {
   uint64_t number = 0;
   if (IsIncarnation(field) && absl::SimpleHexAtoi(text, &number)) return absl::StrCat(number);

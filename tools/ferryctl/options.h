@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags with checked values: what does not read is a usage error that names the flag, before a
-// command runs. Single-threaded.
+// Flags with checked values: a value that cannot be parsed is a usage error that names the flag,
+// before a command runs. Single-threaded.
 #pragma once
 
 #include <sys/un.h>
@@ -23,7 +23,7 @@
 
 namespace ferry::tools {
 
-// `text` is stored in `value` by `parse`, which says why it cannot.
+// Stores in `value` what `parse` makes of the flag's text; `parse` says why it cannot.
 template <typename Value, typename T>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value,
                        absl::StatusOr<T> (*parse)(const std::string&), const std::string& help) {
@@ -36,7 +36,7 @@ CLI::Option* AddParsed(CLI::App& app, const std::string& name, Value& value,
       });
 }
 
-// One of a few words; who misspells one is told which it may have been.
+// Accepts one of `words`; for a misspelt word the error suggests the one that was probably meant.
 inline CLI::Validator OneOf(std::vector<std::string> words) {
   const std::string known = absl::StrJoin(words, ", ");
   std::string shown = absl::StrCat("{", absl::StrJoin(words, ","), "}");
@@ -50,7 +50,8 @@ inline CLI::Validator OneOf(std::vector<std::string> words) {
       std::move(shown));
 }
 
-// CLI11's own range takes -3 for a large number where T has no sign.
+// Accepts whole numbers from `least` on. CLI11's own range takes -3 for a large number if T is
+// unsigned.
 template <typename T>
 auto AtLeast(T least) {
   return [least](const std::string& text) {
@@ -63,7 +64,7 @@ auto AtLeast(T least) {
   };
 }
 
-// An id, of which `lists` shows those there are.
+// Accepts an id; the error names the command `lists`, which shows the ids there are.
 template <typename T = uint64_t>
 auto IdFrom(const char* lists) {
   return [lists](const std::string& text) {
@@ -72,7 +73,8 @@ auto IdFrom(const char* lists) {
   };
 }
 
-// Of all sockets in it; "" or what is wrong.
+// Whether all sockets in the runtime directory have paths that are short enough; "" or what is
+// wrong.
 inline std::string CheckRuntimeDir(const std::string& path) {
   const size_t bytes = path.size() + std::strlen("/client/attach.sock");
   constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;

@@ -19,25 +19,25 @@
 namespace ferry::tools {
 namespace {
 
-// Of every command with those below it, the program first.
+// Calls a function with every command and the commands below it, the program first.
 void ForEach(const CommandPage& page, const std::function<void(const CommandPage&)>& visit) {
   visit(page);
   for (const CommandPage& command : page.commands) ForEach(command, visit);
 }
 
-// What follows the program's name: "program run"; "" of the program itself.
+// What follows the program's name: "program run"; "" for the program itself.
 std::string Below(const CommandPage& page) {
   const size_t space = page.path.find(' ');
   return space == std::string::npos ? "" : page.path.substr(space + 1);
 }
 
-// In a shell's single quotes.
+// Quotes a text with a shell's single quotes.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}, {"\n", " "}}), "'");
 }
 
-// What may follow a command, by `show(name, description)`: commands, or options, the program's
-// among them, which may follow every command.
+// What may follow a command, each as `show(name, description)` prints it: commands, or options,
+// among them those of the program, which may follow every command.
 using Show = std::function<std::string(const std::string& name, const std::string& description)>;
 std::string CommandsAfter(const CommandPage& page, const Show& show) {
   return absl::StrJoin(page.commands, " ", [&](std::string* out, const CommandPage& command) {
@@ -57,8 +57,8 @@ std::string OptionsAfter(const CommandPage& program, const CommandPage& page, co
   return absl::StrJoin(shown, " ");
 }
 
-// The patterns of a `case` that knows all commands, and the branches of one that says what follows
-// each: `branch` has $0 for the commands and $1 for the options.
+// The patterns of a `case` that matches all commands, and the branches of one that says what
+// follows each; in `branch` $0 stands for the commands and $1 for the options.
 std::string Patterns(const CommandPage& program) {
   std::vector<std::string> patterns;
   ForEach(program, [&](const CommandPage& page) {
@@ -144,7 +144,7 @@ std::string FishQuoted(const std::string& text) {
                       "'");
 }
 
-// Whether the words of a command stand before, in order.
+// Whether the words of a command have been typed, in order.
 std::string Seen(const CommandPage& page) {
   std::vector<std::string> tests;
   for (const absl::string_view word : absl::StrSplit(Below(page), ' ', absl::SkipEmpty())) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others read of ferryctl's command line: the manual page, and completion for shells. Pure;
-// any thread.
+// What other programs read of ferryctl's command line: the manual page, and completion for shells.
+// Pure; any thread.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ struct CommandPage;
 
 namespace ferry::tools {
 
-// A script that a shell reads, after which it completes commands, their subcommands and options,
-// and files. `shell`: "bash", "zsh" or "fish"; "" of another one.
+// A script that a shell reads to complete commands, subcommands, options and files. `shell`:
+// "bash", "zsh" or "fish"; for another shell returns "".
 std::string CompletionScript(const CommandPage& program, const std::string& shell);
 
 }  // namespace ferry::tools

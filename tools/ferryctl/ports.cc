@@ -26,7 +26,7 @@ namespace {
 namespace admin = ferry::admin::v1;
 using Kind = PortAnswer::Kind;
 
-// So many at once, that a process with few descriptors can ask.
+// How many connections are made at once, so that a process with few descriptors can ask.
 constexpr size_t kAtOnce = 64;
 
 struct Place {
@@ -67,8 +67,8 @@ PortAnswer AnswerOf(int error) {
   return {kind, strerror(error)};
 }
 
-// One connection that is being made. Of a name's addresses the first is tried, as the daemon does
-// not do better at once.
+// One connection that is being made. If a name has several addresses only the first is tried, as
+// the daemon does.
 struct Attempt {
   UniqueFd socket;
   PortAnswer answer;
@@ -152,7 +152,7 @@ Finding PeerPortFinding(const admin::Peer& peer, const PortAnswer& answer) {
     absl::StrAppend(&finding.found, " is reached from here");
     return finding;
   }
-  // A link that the other one has dialled stands without it.
+  // A link that the other daemon has dialled works without this port.
   const bool up = peer.state() == "up";
   finding.severity = up ? Severity::kWarning : Severity::kWrong;
   absl::StrAppend(&finding.found, " is not reached from here: ", answer.why,
@@ -194,7 +194,7 @@ Finding CouldListenFinding(const std::string& setting, const std::string& listen
   const Place place = PlaceOf(listen);
   std::string why;
   const Resolved to = Resolve(place, why);
-  if (to == nullptr) return {Severity::kOk, setting, listen, ""};  // --check-config tells it
+  if (to == nullptr) return {Severity::kOk, setting, listen, ""};  // --check-config reports it
   const UniqueFd socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int one = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -214,7 +214,7 @@ Findings PeerPortFindings(const admin::GetStatusResponse& status, absl::Duration
   std::vector<const admin::Peer*> peers;
   std::vector<std::string> addresses;
   for (const admin::Peer& peer : status.peers()) {
-    if (peer.address().empty()) continue;  // it was refused
+    if (peer.address().empty()) continue;  // the entry of a stranger
     peers.push_back(&peer);
     addresses.push_back(peer.address());
   }

@@ -36,7 +36,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// All that is wrong with `path`, each where it stands; the text itself names the first.
+// All problems of the text in `path`, each with its place; the text itself names the first.
 absl::Status Refuse(const std::string& path, const std::vector<Violation>& problems) {
   return WithViolations(
       Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -51,7 +51,7 @@ absl::Status TooLong(const std::string& path) {
                             " bytes that a program's text has at most"));
 }
 
-// `-` is what comes by stdin.
+// Reads a file; `-` is stdin.
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   if (path == "-") {
     std::string text(compute::kMaxTextBytes + 1, '\0');
@@ -192,7 +192,7 @@ class ProgramCommand : public Command {
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
-    // What is wrong with the text is said of the file, also if the daemon would find it too.
+    // Problems of the text are reported for the file, even if the daemon would find them too.
     ASSIGN_OR_RETURN(by_daemon_.text, ReadText(path_));
     ASSIGN_OR_RETURN(compute::Program program,
                      ReadProgram(by_daemon_.text, path_ == "-" ? "stdin" : path_));
@@ -232,7 +232,7 @@ class ProgramCommand : public Command {
  private:
   size_t threads() const { return threads_.value_or(1); }
 
-  // Flags that say nothing, or two different things, together.
+  // Flags that together mean nothing, or contradict each other.
   absl::Status CheckFlags(const Globals& globals) const {
     const auto refuse = [](const char* text) {
       return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text);

@@ -28,7 +28,7 @@ namespace {
 using compute::DType;
 using Json = nlohmann::ordered_json;
 
-// Elements between 0.5 and 1 of both signs, so that nothing is an exception; integers are anything.
+// Elements between 0.5 and 1 of both signs, so that none is a special case; integers are random.
 void FillElements(DType type, std::byte* at, uint64_t bytes, std::mt19937_64& random) {
   const bool floating = compute::InfoOf(type).floating;
   if (!floating || type == DType::kF8E8M0FNU) {
@@ -57,7 +57,8 @@ void FillElements(DType type, std::byte* at, uint64_t bytes, std::mt19937_64& ra
 void FillBuffers(const compute::Program& program,
                  const std::vector<absl::Span<std::byte>>& buffers) {
   std::mt19937_64 random(1);
-  for (size_t i = program.nodes.size(); i-- > 0;) {  // the first reader's type is the last to fill
+  // The type of the first reader is filled last, and stays.
+  for (size_t i = program.nodes.size(); i-- > 0;) {
     const compute::Node& node = program.nodes[i];
     if (node.op != compute::Op::kInput && node.op != compute::Op::kAccumulate) continue;
     const compute::ValueId value =
@@ -151,7 +152,7 @@ std::string ToText(const ProgramTimes& times, bool json) {
   if (json) {
     Json rows = Json::array();
     for (const ProgramTimes::Row& row : times.rows) {
-      uint64_t number = 0;  // as plans have it; of the run there is none
+      uint64_t number = 0;  // as plans have it; the whole run has none
       const bool is_step = absl::SimpleAtoi(row.step, &number);
       rows.push_back({{"step", is_step ? Json(number) : Json(row.step)},
                       {"kind", row.kind},

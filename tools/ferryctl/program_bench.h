@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a compute program takes in this process, step by step of its plan, over memory of its
-// own. Any thread.
+// Measures how long a compute program takes in this process, for each step of its plan and for the
+// whole run. The program runs over memory of its own. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,24 @@ namespace ferry::tools {
 
 struct ProgramTimes {
   struct Row {
-    std::string step;  // its number; of the whole run "run"
+    std::string step;  // the step's number; "run" for the whole run
     std::string kind;
     std::string label;
-    std::string by;      // who multiplies, of a product
-    compute::Cost cost;  // as the plan estimates it
+    std::string by;      // which code multiplies, in a product
+    compute::Cost cost;  // the plan's estimate
     double median_s = 0;
     double least_s = 0;
   };
   size_t threads = 1;
   size_t runs = 1;
   std::string cpu;
-  std::vector<Row> rows;  // the run itself is the last one
+  std::vector<Row> rows;  // one row a step; the last row is the whole run
 };
 
-// Runs `program`, which Verify accepts, once to warm up and then `runs` times. Buffers that it
-// reads hold numbers around 1 of the types that it reads there; constant ones are, as those of a
-// prepared job are. INVALID_ARGUMENT if it sends or receives.
+// Runs `program` once to warm up and then `runs` times. Verify must accept it. Buffers that the
+// program reads are filled with numbers around 1, of the types that it reads there. Constant
+// buffers count as constant, as in a prepared job. INVALID_ARGUMENT if the program sends or
+// receives.
 absl::StatusOr<ProgramTimes> BenchProgram(const compute::Program& program, size_t threads,
                                           size_t runs);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs by the daemon: run over files, and listed.
+// Runs programs by the daemon over files, and lists them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<Move>> MovesOf(const char* flag, const std::vector<st
   return moves;
 }
 
-// NAME=DEVICE; names are those of `texts`.
+// Parses NAME=DEVICE; names must be among `texts`.
 absl::StatusOr<std::vector<std::pair<std::string, uint64_t>>> PeersOf(
     const std::vector<std::string>& texts) {
   std::vector<std::pair<std::string, uint64_t>> peers;
@@ -93,7 +93,7 @@ absl::Status CheckMove(const compute::Buffer& buffer, bool sends) {
                                     buffer.name, ", so that what arrives would be lost"));
 }
 
-// What 'defined' counter 0 is when the job has made what is sent.
+// The value of 'defined' counter 0 once the job has made what is sent.
 constexpr uint64_t kMade = 1;
 
 // Null if there are none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of a plan come to when they are compiled: for whoever writes a program, and to
-// fill a directory of compiled kernels. Needs NVRTC, no GPU and no daemon. Single-threaded.
+// Compiles the kernels of a plan and describes the result: for whoever writes a program, and to
+// fill a directory of compiled kernels. Needs NVRTC, but neither GPU nor daemon. Single-threaded.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace ferry::tools {
 
 struct CompileSettings {
-  std::string cache;  // a directory that is made if it is missing; empty: none
-  std::string nvrtc;  // the library; empty: the first that there is
+  std::string cache;  // a directory, made if it is missing; empty: none
+  std::string nvrtc;  // the library; empty: the first that is found
 };
 
-// A line a kernel: registers of a thread, bytes of it that do not fit them, bytes of the machine
-// code, and where that is from. What is wrong with the cache is said on stderr.
+// One line for each kernel: registers of a thread, bytes of a thread that do not fit registers,
+// bytes of machine code, and where the code came from. Problems of the cache are printed on stderr.
 absl::StatusOr<std::string> CompiledKernelsText(const compute::GpuPlan& plan,
                                                 const CompileSettings& settings);
 

@@ -27,7 +27,7 @@ absl::Status CannotRun(const std::string& text) {
                absl::StrCat("run a program: ", text));
 }
 
-// No file takes the place of one that another buffer is bound to, however the two are spelled.
+// No output file may replace a file that another buffer is bound to, however the two are spelled.
 absl::Status CheckWrittenOnce(const std::vector<compute::Buffer>& buffers,
                               const std::map<std::string, std::string>& paths) {
   std::map<std::filesystem::path, const compute::Buffer*> files;
@@ -90,7 +90,7 @@ absl::Status Load(const std::string& path, const compute::Buffer& buffer, std::b
   return file.Read(0, to, buffer.bytes);
 }
 
-// What the kernel would give without swapping; all there could be if it does not say.
+// The memory that the kernel could give without swapping; all there is if it does not say.
 uint64_t AvailableMemory() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -162,7 +162,7 @@ absl::Status RunOverFiles(
       RETURN_IF_ERROR(Load(paths.at(buffer.name), buffer, spans.back().data()));
     }
   }
-  // Before the run, which may take long: whether there can be such files.
+  // Checks before the run, which may take long, whether these files can be made.
   std::vector<std::pair<size_t, OutputFile>> files;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (buffers[i].access == compute::Access::kRead || moved.count(buffers[i].name) != 0) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compute program run over files: by this process's CPU, or by the daemon. Any thread.
+// Runs a compute program over files, on this process's CPU or by the daemon. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,45 +22,47 @@
 
 namespace ferry::tools {
 
-// `bindings` are NAME=PATH, one for each buffer of `program`, which Verify accepts. What it reads
-// comes from files of just the buffers' sizes; what it writes takes the place of files when all is
-// done, beginning with zeros where it is not read. A file that is written is bound once.
-// INVALID_ARGUMENT if it sends or receives.
+// Runs `program`, which Verify must accept, on this process's CPU. `bindings` are NAME=PATH, one
+// for each buffer. A buffer that is read comes from a file of exactly its size. A buffer that is
+// written replaces its file when all is done; where it is not read it begins with zeros. A file
+// that is written may be bound only once. INVALID_ARGUMENT if the program sends or receives.
 absl::Status RunProgram(const compute::Program& program, const std::vector<std::string>& bindings,
                         size_t threads, bool poison = false);
 
-// The same of a program's text, run by the daemon.
+// A run of a program's text by the daemon.
 struct DaemonRun {
   std::string text;
-  int64_t device = -1;  // its host device; -1: the first
+  int64_t device = -1;  // a host device of the daemon; -1: its first
   std::vector<std::string> bindings;
-  // NAME=DEVICE:KEY, of buffers that have no file: sent to that device once the job has made them,
-  // or received from it before the job begins.
+  // NAME=DEVICE:KEY, for buffers without a file: sent to that device once the job has made them, or
+  // received from it before the job begins.
   std::vector<std::string> sends, receives;
-  std::vector<std::string> peers;  // NAME=DEVICE, of those that the program names itself
+  std::vector<std::string> peers;  // NAME=DEVICE, for the peers that the program itself names
   std::string key_suffix;
-  std::optional<absl::Duration> deadline;  // of the job and what it is joined to; else the daemon's
+  // Deadline of the job and its transfers; nothing: the daemon's default.
+  std::optional<absl::Duration> deadline;
 };
 absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& run);
 
-// What is shared with `bench`: memory for runs, aligned (RESOURCE_EXHAUSTED names `what` it is
-// for); as many bytes as `bytes`, and so many more that what follows begins where memory should.
+// Shared with `bench`. AllocateRun returns aligned memory of `bytes`; RESOURCE_EXHAUSTED says for
+// `what` it was. PlaceOf rounds `bytes` up so that what follows is aligned too.
 struct FreeRunMemory {
   void operator()(std::byte* memory) const;
 };
 using RunMemory = std::unique_ptr<std::byte, FreeRunMemory>;
 absl::StatusOr<RunMemory> AllocateRun(const std::string& what, uint64_t bytes);
 uint64_t PlaceOf(uint64_t bytes);
-// RESOURCE_EXHAUSTED if a run, with `buffers` bytes of buffers, asks for more than the machine has
-// to give now: an allocation may succeed all the same, and its pages kill the process.
+// RESOURCE_EXHAUSTED if a run, whose buffers have `buffers` bytes, needs more memory than the
+// machine has now. The allocation might succeed all the same, and touching its pages would kill the
+// process.
 absl::Status CheckMemory(const compute::HostProgram& made, uint64_t buffers);
-// INVALID_ARGUMENT if it sends or receives, which ends with `advice`; `doing` as in "run a
-// program".
+// INVALID_ARGUMENT if the program sends or receives. The error begins with `doing`, such as "run a
+// program", and ends with `advice`.
 absl::Status CheckNoTransfers(const compute::Program& program, absl::string_view doing,
                               absl::string_view advice);
 
-// What both do about files. `moved` are the buffers that have none. `allocate` makes the memory of
-// all buffers, `run` is given what of it is each one's.
+// What both kinds of run do about files. `moved` names the buffers without a file. `allocate`
+// returns the memory of all buffers; `run` is given the part of each buffer.
 absl::Status RunOverFiles(
     const std::vector<compute::Buffer>& buffers, const std::vector<std::string>& bindings,
     const std::set<std::string>& moved,

@@ -19,7 +19,7 @@ Progress::Progress(std::string what, std::optional<uint64_t> total_bytes, bool e
       start_(absl::Now()) {}
 
 Progress::~Progress() {
-  // Wipes the line: what follows is the result.
+  // Clears the line: the result follows.
   if (shown_) std::fputs("\r\x1b[K", stderr);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bar on stderr while something long runs, only if stderr is a terminal. One thread.
+// Shows a bar on stderr while something long runs; nothing if stderr is no terminal. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace ferry::tools {
 
 class Progress {
  public:
-  // `total_bytes`: none if nobody knows. `enabled`: false for JSON output; without a terminal
-  // nothing is shown either.
+  // `total_bytes`: nothing if nobody knows. `enabled` is false for JSON output; then nothing is
+  // shown.
   Progress(std::string what, std::optional<uint64_t> total_bytes, bool enabled);
   ~Progress();
-  // At most ten times a second on the screen.
+  // Draws at most ten times a second.
   void Show(uint64_t bytes);
 
  private:

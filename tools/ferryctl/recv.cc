@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl recv: takes what `ferryctl send` sends into a file of its own. See file_protocol.h.
+// ferryctl recv: receives what `ferryctl send` sends, into a file. See file_protocol.h.
 #include <CLI/CLI.hpp>
 
 #include <deque>
@@ -19,11 +19,11 @@
 namespace ferry::tools {
 namespace {
 
-// Where it is written: a regular file, or a stream.
+// Where the data is written: a regular file, or a stream.
 struct Sink {
   std::optional<OutputFile> file;
   std::optional<OutputStream> stream;
-  std::optional<Sha256> sum;  // if it is asked for
+  std::optional<Sha256> sum;  // if the sender was asked for it
 
   // In the order of the file.
   absl::Status Write(uint64_t offset, const void* from, size_t bytes) {
@@ -82,7 +82,8 @@ class RecvCommand : public Command {
                           FilePromises& promises, FileSummary& summary) {
     ASSIGN_OR_RETURN(const std::string preamble_bytes,
                      ReceiveBytes(session, promises, PreambleKey(flags_.Key()), kPreambleBytes));
-    // Before this the sender may not have existed; from here on the clock runs, and it is there.
+    // Until now the sender may not have existed. From here on it is there, and its time is
+    // measured.
     const absl::Time start = absl::Now();
     ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(preamble_bytes));
     id_ = preamble.id;
@@ -125,7 +126,7 @@ class RecvCommand : public Command {
                                             ", that of what was sent is ", theirs));
   }
 
-  // Writes one chunk after the other while those behind it come.
+  // Writes one chunk after the other while the next ones arrive.
   absl::Status ReceiveData(const Globals& globals, const FilePlan& plan, Sink& sink,
                            FileSession& session, FilePromises& promises, FileSummary& summary) {
     ASSIGN_OR_RETURN(const FileRing ring,
@@ -138,7 +139,7 @@ class RecvCommand : public Command {
       FileChunk chunk;
     };
     std::deque<Posted> posted;
-    uint64_t next = 0;  // chunk to be posted
+    uint64_t next = 0;  // the next chunk to post
     const auto post = [&]() -> absl::Status {
       std::optional<FileChunk> chunk = cutter.Next();
       if (!chunk) return absl::OkStatus();
@@ -169,13 +170,13 @@ class RecvCommand : public Command {
       posted.pop_front();
       if (!ended) RETURN_IF_ERROR(post());
     }
-    // Nobody sends what was asked for behind a stream's end.
+    // Receives beyond a stream's end are cancelled, because nobody sends them.
     for (const Posted& rest : posted) FromFerry(ferry_batch_cancel(rest.batch.get())).IgnoreError();
     return absl::OkStatus();
   }
 
   FileFlags flags_;
-  uint64_t id_ = 0;  // of the sending; 0 until it is known
+  uint64_t id_ = 0;  // id of the sending; 0 until it is known
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Types that Ferry has no name for still travel, as those do that are not here: their bytes are
-// sent without a type.
+// Types that Ferry has no name for travel too, and so do types that are not listed here: their
+// bytes are sent without a type.
 constexpr SafetensorsType kTypes[] = {
     {"BOOL", FERRY_PRED, 8},
     {"U8", FERRY_U8, 8},
@@ -50,8 +50,8 @@ std::string Quoted(absl::string_view name) {
                       "'");
 }
 
-// nlohmann::json keeps the last of two equal keys in silence; two tensors of one name must not
-// pass. Returns the key that came twice, or "" and the document.
+// nlohmann::json silently keeps the last of two equal keys; two tensors of one name must be
+// refused. Returns the key that came twice, or "" and the document.
 struct Parsed {
   json document;
   std::string twice;
@@ -93,9 +93,10 @@ class Builder : public nlohmann::detail::json_sax_dom_parser<json> {
 
  private:
   static constexpr int kDeepest = 64;
-  static constexpr size_t kKnownDepth = 2;  // objects; what is in them may be anything
+  // Depth of objects that are known; what is in them may be anything.
+  static constexpr size_t kKnownDepth = 2;
 
-  // {"name": {"shape": [..]}} is as deep as it goes, but for fields that nobody knows.
+  // {"name": {"shape": [..]}} is as deep as known fields go.
   bool Enter() {
     if (++depth_ <= kDeepest) return true;
     out_.error = "nested deeper than a header can be";
@@ -131,8 +132,8 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const jso
   if (shape == entry.end() || !shape->is_array()) {
     return Malformed(absl::StrCat(which, " has no shape"));
   }
-  // As the format's own library does, in the order of the shape: a 0 makes up for what comes after
-  // it, and for what before it fits 64 bits.
+  // As the format's own library does, in the order of the shape: a 0 excuses whatever follows it,
+  // if what comes before it fits 64 bits.
   const auto overflows = [](unsigned __int128 number) { return number >> 64 != 0; };
   const auto overflow = [&] {
     return Malformed(absl::StrCat("the shape of ", which, " overflows"));
@@ -159,7 +160,7 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const jso
     return Malformed(absl::StrCat(which, " ends at ", tensor.end, ", but the file has ", data_bytes,
                                   " bytes of data"));
   }
-  if (tensor.type == nullptr) return tensor;  // how long an element is only its maker knows
+  if (tensor.type == nullptr) return tensor;  // only its maker knows how long an element is
   const unsigned __int128 bits = elements * static_cast<unsigned>(tensor.type->bits);
   if (overflows(bits)) return overflow();
   if (bits % 8 != 0) {
@@ -257,7 +258,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
     ASSIGN_OR_RETURN(SafetensorsTensor tensor, ParseTensor(name, entry, data_bytes));
     header.tensors.push_back(std::move(tensor));
   }
-  // Empty tensors come before the one that starts where they are.
+  // Empty tensors come before the one that begins at the same place.
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
               return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);

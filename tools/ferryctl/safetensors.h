@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the header of a .safetensors file as the format's own library does: 8 bytes little-endian
-// length, that many bytes of JSON ({"name": {"dtype", "shape", "data_offsets"}, ...,
-// "__metadata__": {...}}), then the tensors' bytes without holes. Everything a header claims is
-// checked against the file before anybody believes it. Pure; any thread.
+// Reads the header of a .safetensors file as the format's own library does. The file is 8 bytes of
+// little-endian length, that many bytes of JSON ({"name": {"dtype", "shape", "data_offsets"}, ...,
+// "__metadata__": {...}}), then the tensors' bytes without gaps. Everything that a header claims is
+// checked against the file first; a header that does not fit is refused. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ inline constexpr uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;
 
 struct SafetensorsType {
   const char* name;  // as in the file: "BF16"
-  int data_type;     // FERRY_*; FERRY_UNSPECIFIED if Ferry has no word for it
-  int bits;          // of one element
+  int data_type;     // FERRY_*; FERRY_UNSPECIFIED if Ferry has no such type
+  int bits;          // bits of one element
 };
-// NULL if there is no such type.
+// Null if there is no such type.
 const SafetensorsType* FindSafetensorsType(absl::string_view name);
 
 struct SafetensorsTensor {
   std::string name;
-  const SafetensorsType* type = nullptr;  // null if it is not known
+  const SafetensorsType* type = nullptr;  // null if the type is unknown
   std::vector<uint64_t> shape;
-  uint64_t begin = 0;  // within the data, which starts right after the header
+  uint64_t begin = 0;  // offset in the data, which starts right after the header
   uint64_t end = 0;
 };
 
@@ -39,10 +39,10 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// The header's length, from the first 8 bytes of a file of `file_bytes`.
+// The header's length, from the first 8 bytes of a file of `file_bytes` bytes.
 absl::StatusOr<uint64_t> ParseSafetensorsLength(absl::string_view first_bytes, uint64_t file_bytes);
 
-// The header's JSON; `data_bytes` is what follows it in the file.
+// Parses the header's JSON; `data_bytes` is the number of bytes that follow it in the file.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl send: a file goes to a device where `ferryctl recv` takes it. See file_protocol.h.
+// ferryctl send: sends a file to a device, where `ferryctl recv` receives it. See file_protocol.h.
 #include <CLI/CLI.hpp>
 
 #include <deque>
@@ -23,7 +23,7 @@ namespace {
 struct Source {
   std::optional<InputFile> file;
   std::optional<InputStream> stream;
-  std::optional<Sha256> sum;  // if it is asked for
+  std::optional<Sha256> sum;  // if --checksum asks for it
 
   // How much of the chunk there is; of a file all. Adds it to the sum.
   absl::StatusOr<uint64_t> ReadInto(const FileRing& ring, uint64_t number, const FileChunk& chunk) {
@@ -130,8 +130,8 @@ class SendCommand : public Command {
     return promises.WaitForOther();
   }
 
-  // Reads one chunk after the other while those before it move. Posted only when it is there: if we
-  // die, the receiver hears of it by our promise.
+  // Reads one chunk after the other while those before it move. A chunk is posted only when it is
+  // read: if this process dies, the receiver hears of it by our promise.
   absl::Status SendData(const Globals& globals, const FilePlan& plan, Source& source,
                         FileSession& session, FilePromises& promises, FileSummary& summary) {
     ASSIGN_OR_RETURN(const FileRing ring,
@@ -144,7 +144,7 @@ class SendCommand : public Command {
       uint64_t bytes = 0;
     };
     std::deque<Posted> posted;
-    // Waits until at most so many are not over.
+    // Waits until at most this many batches are not over.
     const auto settle = [&](size_t left) -> absl::Status {
       while (posted.size() > left) {
         RETURN_IF_ERROR(promises.Wait(posted.front().batch));

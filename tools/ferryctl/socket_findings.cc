@@ -18,7 +18,7 @@ struct Door {
   const char* name;
   const char* setting;
   const char* units;
-  const char* who;  // may connect, in words
+  const char* who;  // who may connect, in words
   bool of_clients;
 };
 
@@ -46,8 +46,8 @@ std::string ModeText(const struct stat& of) {
                          NameOfGroup(of.st_gid));
 }
 
-// The first directory above `path`, from `top` down, through which those whom the socket's mode
-// lets connect do not get.
+// The first directory above `path`, from `top` down, that those whom the socket's mode lets connect
+// cannot pass.
 std::optional<std::string> InTheWay(const std::string& top, const std::string& name,
                                     const struct stat& socket) {
   const bool all = (socket.st_mode & S_IWOTH) != 0;

@@ -8,7 +8,7 @@
 
 namespace ferry::tools {
 
-// The value below which `fraction` of the samples lie (nearest rank); 0 of none.
+// The value below which `fraction` of the samples lie (nearest rank); 0 if there are none.
 template <typename T>
 T Quantile(std::vector<T> samples, double fraction) {
   if (samples.empty()) return T{};

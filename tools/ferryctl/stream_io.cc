@@ -14,14 +14,15 @@
 namespace ferry::tools {
 namespace {
 
-constexpr int kPipeBytes = 1 << 20;  // what Linux lets everybody have; 64 KiB are the default
+// The most that Linux lets everybody have; the default is 64 KiB.
+constexpr int kPipeBytes = 1 << 20;
 
-// `standard` stands for "-". A descriptor of our own, so that who closes it closes no other's.
+// `standard` stands for "-". It is duplicated, so that closing it closes nobody else's.
 absl::StatusOr<UniqueFd> OpenStream(const std::string& path, int standard, int flags) {
   UniqueFd fd(path == "-" ? fcntl(standard, F_DUPFD_CLOEXEC, 0)
                           : open(path.c_str(), flags | O_CLOEXEC));
   if (!fd.valid()) return FileError("open", path, errno);
-  fcntl(fd.get(), F_SETPIPE_SZ, kPipeBytes);  // of a pipe, if we may
+  fcntl(fd.get(), F_SETPIPE_SZ, kPipeBytes);  // if it is a pipe, and we may
   return fd;
 }
 
@@ -43,7 +44,7 @@ absl::StatusOr<InputStream> InputStream::Open(const std::string& path) {
 absl::StatusOr<size_t> InputStream::Read(void* to, size_t size) const {
   size_t have = 0;
   while (have < size) {
-    pollfd wait[] = {{fd_.get(), POLLIN, 0}, {stop_, POLLIN, 0}};  // -1 is passed over
+    pollfd wait[] = {{fd_.get(), POLLIN, 0}, {stop_, POLLIN, 0}};  // poll ignores -1
     if (poll(wait, 2, -1) < 0 && errno != EINTR) return FileError("read", path_, errno);
     if (wait[1].revents != 0) return absl::CancelledError("read " + path_ + ": stopped");
     if (wait[0].revents == 0) continue;
@@ -68,7 +69,8 @@ absl::Status OutputStream::Write(const void* from, size_t size) const {
   const char* at = static_cast<const char*>(from);
   while (size > 0) {
     const ssize_t put = write(fd_.get(), at, size);
-    if (put < 0 && errno == EAGAIN) {  // whoever shares it made it so
+    // Another process that shares the descriptor has made it non-blocking.
+    if (put < 0 && errno == EAGAIN) {
       pollfd wait = {fd_.get(), POLLOUT, 0};
       poll(&wait, 1, -1);
       continue;

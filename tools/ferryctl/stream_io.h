@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that have no length and no offsets: pipes, terminals, devices, and "-" for standard input
-// and output. Read and written in order, with errors that name them. Any thread; one at a time per
-// object.
+// Reads and writes files that have no length and no offsets: pipes, terminals, devices, and "-" for
+// standard input and output. In order; errors name the file. Any thread; an object is for one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ bool IsStream(const std::string& path);
 
 class InputStream {
  public:
-  // Of a pipe that nobody writes to, waits for who does.
+  // Opens the stream; for a pipe it waits for a writer.
   static absl::StatusOr<InputStream> Open(const std::string& path);
-  // From here on a wait for bytes is given up, CANCELLED, once `fd` can be read. It stays the
+  // From here on Read stops waiting, with CANCELLED, once `fd` is readable. `fd` stays the
   // caller's.
   void StopAt(int fd) { stop_ = fd; }
-  // How many bytes came: `size` of them, or fewer at the end of the stream.
+  // Returns how many bytes came: `size`, or fewer at the end of the stream.
   absl::StatusOr<size_t> Read(void* to, size_t size) const;
 
  private:
@@ -34,9 +34,9 @@ class InputStream {
 
 class OutputStream {
  public:
-  // Of a pipe that nobody reads, waits for who does.
+  // Opens the stream; for a pipe it waits for a reader.
   static absl::StatusOr<OutputStream> Open(const std::string& path);
-  // All of it. Nobody reads any more: an error, not a signal.
+  // Writes all of it. That nobody reads any more is an error, not a signal.
   absl::Status Write(const void* from, size_t size) const;
 
  private:

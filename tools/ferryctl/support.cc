@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferryctl support: one archive for a bug report.
+// ferryctl support: packs one archive for a bug report.
 #include "tools/ferryctl/support.h"
 
 #include <sys/socket.h>
@@ -36,19 +36,19 @@ namespace {
 namespace admin = ferry::admin::v1;
 namespace fs = std::filesystem;
 
-// Of this host, besides what doctor looks at; a file that is not there is none.
+// Files of this host, besides what doctor looks at; a file that does not exist is left out.
 constexpr const char* kHostFiles[] = {
     "/proc/version", "/proc/meminfo", "/proc/driver/nvidia/version",
     "/sys/kernel/mm/transparent_hugepage/shmem_enabled", "/etc/os-release"};
 
-// Files of /proc have no size: read to their end. "" if there is none.
+// Reads to the end, because files of /proc have no size. "" if there is no such file.
 std::string ReadWhole(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
 
-// What admin/metrics.sock serves.
+// The page that admin/metrics.sock serves.
 absl::StatusOr<std::string> ReadMetrics(const std::string& path) {
   RETURN_IF_ERROR(CheckSocket(path));
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -146,7 +146,7 @@ class SupportCommand : public Command {
     RETURN_IF_ERROR(Ask(client, &Stub::ListComms, "comms.json"));
     return AskFlight(client);
   }
-  // Calls a method whose request says nothing.
+  // Calls a method whose request is empty.
   template <typename Request, typename Response>
   absl::Status Ask(AdminClient& client,
                    grpc::Status (admin::AdminService::Stub::*method)(grpc::ClientContext*,
@@ -169,7 +169,7 @@ class SupportCommand : public Command {
     return absl::OkStatus();
   }
 
-  // Under one folder, so that an archive spills nothing where it is unpacked.
+  // All files are in one folder, so that unpacking the archive spills nothing.
   absl::Status Pack(const std::string& name) const {
     std::string pattern = (fs::temp_directory_path() / "ferry-support.XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a bug report takes from a node, without what is nobody else's business. Pure; any thread.
+// Removes from a bug report what is nobody else's business: transfer keys. Pure; any thread.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -8,9 +8,10 @@
 
 namespace ferry::tools {
 
-// A text in which a key may be named, up to that: keys always follow the word.
+// The text up to a transfer key, if it may name one: a key always follows the word "key".
 std::string WithoutKeys(const std::string& text);
-// Of the message and all in it: fields named `key` are emptied, and other texts are WithoutKeys.
+// Empties the fields named `key` in the message and all messages in it; other texts become
+// WithoutKeys.
 void RemoveKeys(google::protobuf::Message& message);
 
 }  // namespace ferry::tools

@@ -17,12 +17,12 @@
 namespace ferry::tools {
 namespace {
 
-// The other screen; no cursor; what does not fit a line is cut off by the terminal, whatever it
-// takes the width of a character to be.
+// The alternate screen, without a cursor. The terminal cuts off what does not fit a line, whatever
+// width it gives to a character.
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-constexpr char kAgain[] = "\x1b[?25l\x1b[?7l\x1b[2J";  // it is the other one still
+constexpr char kAgain[] = "\x1b[?25l\x1b[?7l\x1b[2J";  // still the alternate screen
 constexpr char kLeave[] = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
-// That a terminal which takes nothing is waited for when it is left.
+// How long to wait, when leaving, for a terminal that takes no output.
 constexpr int kPatienceMs = 200;
 
 sigset_t HeardSignals() {
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Terminal>> Terminal::Open() {
     return absl::ErrnoToStatus(errno, "ask the terminal for its modes");
   }
   terminal->screen_.Reset(open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  // Of another user, as behind su.
+  // The terminal may belong to another user, as behind su.
   if (!terminal->screen_.valid()) {
     terminal->screen_.Reset(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
   }
@@ -73,14 +73,14 @@ void Terminal::Enter() {
 void Terminal::Leave() {
   if (!entered_) return;
   entered_ = false;
-  // What is half written ends here: an escape sequence begins anew with ESC.
+  // Ends what is half written: ESC begins a new escape sequence.
   unwritten_ = kLeave;
   while (busy()) {
     pollfd screen = {screen_.get(), POLLOUT, 0};
     if (poll(&screen, 1, kPatienceMs) <= 0) break;
     WriteMore();
   }
-  // At once: to wait until all is shown could take forever.
+  // At once: waiting until everything is shown could take for ever.
   tcsetattr(STDIN_FILENO, TCSANOW, &modes_);
 }
 
@@ -106,7 +106,7 @@ void Terminal::WriteMore() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      unwritten_.clear();  // it is gone, of which ReadKeys hears
+      unwritten_.clear();  // the terminal is gone; ReadKeys will notice
     }
   }
 }
@@ -125,7 +125,7 @@ int Terminal::ReadSignals() {
     if (signal == SIGTSTP) {
       Stop();
     } else if (signal == SIGCONT) {
-      // After SIGSTOP, of which nobody was told, the shell has set the terminal as it likes it.
+      // After a SIGSTOP, which nobody is told of, the shell has changed the terminal's modes.
       if (entered_) Enter();
     } else if (signal != SIGWINCH) {
       return signal;
@@ -140,7 +140,7 @@ void Terminal::Stop() {
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
   raise(SIGTSTP);
-  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // here it stops
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // the program stops here
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   Enter();
 }

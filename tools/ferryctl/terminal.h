@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A terminal that a program has for itself: the other screen, keys one by one, no cursor. Whatever
-// ends or stops the program but SIGKILL and SIGSTOP leaves the terminal as it was. Made before
-// other threads, because signals are blocked for all of them and heard here. One thread.
+// A terminal that this program has for itself: the alternate screen, keys one by one, no cursor.
+// Whatever ends or stops the program, except SIGKILL and SIGSTOP, leaves the terminal as it was.
+// Must be made before other threads are started, because signals are blocked for all threads and
+// read here. One thread.
 #pragma once
 
 #include <signal.h>
@@ -18,9 +19,9 @@ namespace ferry::tools {
 
 class Terminal {
  public:
-  // Whether standard input and output are one.
+  // Whether standard input and output are a terminal.
   static bool Present();
-  // Blocks the signals; nothing is drawn before Enter.
+  // Blocks the signals. Nothing is drawn before Enter.
   static absl::StatusOr<std::unique_ptr<Terminal>> Open();
   ~Terminal();
   Terminal(const Terminal&) = delete;
@@ -28,23 +29,23 @@ class Terminal {
 
   void Enter();
   ScreenSize size() const;
-  // Replaces what is on the screen. While the terminal does not take what it is given, as after
-  // Ctrl-S, nothing waits for it, and what is drawn meanwhile is lost.
+  // Replaces what is on the screen. If the terminal takes no output (as after Ctrl-S), Draw does
+  // not wait: what is drawn meanwhile is lost.
   void Draw(const std::string& frame);
   bool busy() const { return !unwritten_.empty(); }
 
-  // To be waited for: keys; signals; with `busy`, that more can be written.
+  // Descriptors to poll: for keys, for signals, and, while busy, for room to write.
   int keys_fd() const { return STDIN_FILENO; }
   int signals_fd() const { return signals_.get(); }
   int screen_fd() const { return screen_.get(); }
   void WriteMore();
-  // What was typed; false if nobody can type any more.
+  // Reads what was typed; false if nobody can type any more.
   bool ReadKeys(std::string& keys);
-  // What was signalled. Stops the program by itself if that is asked, and then comes back. The
-  // signal that shall end the program, or 0.
+  // Handles the signals that came. A signal that stops the program stops it here, until it is
+  // continued. Returns the signal that must end the program, or 0.
   int ReadSignals();
 
-  // Ends the program by `signal`, as it would have without us.
+  // Ends the program by `signal`, as if this class had not blocked it.
   [[noreturn]] void EndBy(int signal);
 
  private:
@@ -53,9 +54,9 @@ class Terminal {
   void Stop();
 
   bool entered_ = false;
-  termios modes_{};  // as they were
+  termios modes_{};  // the terminal's modes before Enter
   UniqueFd signals_;
-  UniqueFd screen_;  // of our own, so that it never waits and nobody else's does not
+  UniqueFd screen_;  // opened anew, so that only this descriptor is non-blocking
   std::string unwritten_;
 };
 

@@ -32,7 +32,7 @@
 namespace ferry::tools {
 namespace {
 
-// How long a terminal shows the answers before, while others are awaited.
+// How long a terminal shows the former answers while new ones are awaited.
 constexpr absl::Duration kPatience = absl::Milliseconds(250);
 constexpr absl::Duration kLeastInterval = absl::Milliseconds(100);
 
@@ -61,7 +61,7 @@ class Top {
   absl::StatusOr<int> Run() {
     if (!answered_.valid()) return absl::ErrnoToStatus(errno, "make an eventfd");
     if (!json_ && Terminal::Present()) {
-      ASSIGN_OR_RETURN(terminal_, Terminal::Open());  // before there are other threads
+      ASSIGN_OR_RETURN(terminal_, Terminal::Open());  // before other threads are started
     }
     for (const std::string& dir : dirs_) {
       sources_.push_back(
@@ -73,8 +73,8 @@ class Top {
   }
 
  private:
-  // The first answers. Later daemons may go and come back; but if there is none to begin with, it
-  // is the wrong place.
+  // The first answers. Later daemons may go and come back. But if none answers to begin with, it is
+  // the wrong place.
   absl::Status AwaitFirst() {
     Ask();
     const absl::Time end = MonotonicNow() + globals_.timeout.value_or(kAdminTimeout);
@@ -97,7 +97,7 @@ class Top {
   }
 
   absl::StatusOr<int> Watch() {
-    // The first screen of a pipe is the second look: rates need two.
+    // A pipe's first screen comes with the second look: rates need two.
     bool drawn = terminal_ == nullptr;
     uint64_t screens = 0;
     absl::Time next = MonotonicNow() + options_.interval;
@@ -137,7 +137,8 @@ class Top {
     for (const auto& source : sources_) source->Collect(MonotonicNow());
   }
 
-  // For an answer, a key, a signal or the time. The signal that shall end the program, or 0.
+  // Waits for an answer, a key, a signal or the time. Returns the signal that must end the program,
+  // or 0.
   int Wait(absl::Time until) {
     std::vector<pollfd> fds = {{answered_.get(), POLLIN, 0}};
     if (terminal_ != nullptr) {
@@ -194,7 +195,8 @@ class Top {
   bool over_ = false;
   bool redraw_ = false;
   std::vector<std::unique_ptr<TopSource>> sources_;
-  std::unique_ptr<Terminal> terminal_;  // first to go: nothing is awaited before it is restored
+  // The last member: nothing is waited for before the terminal is restored.
+  std::unique_ptr<Terminal> terminal_;
 };
 
 class TopCommand : public Command {

@@ -17,18 +17,18 @@ namespace {
 constexpr char kChoose[] = "ndrpst";  // by TopPart
 constexpr char kHelp[] =
     "q quit  n d r p s t, Tab: table  < >: sort by  R: turn round  Enter: this table alone";
-// Of a cell whose text a client has chosen, but in the last column.
+// The widest cell whose text a client has chosen, except in the last column.
 constexpr size_t kCell = 32;
-constexpr size_t kLines = 2;  // first and last of the screen
+constexpr size_t kLines = 2;  // the first and last line of the screen
 
-// Of a text that Printable has made.
+// For texts that Printable has made.
 size_t Characters(absl::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));
 }
 
-// Its header and so many rows.
+// The lines of a table: its header, and this many rows.
 std::vector<std::string> Lines(const TopTable& table, size_t rows, bool cut) {
   std::vector<Table::Column> columns;
   for (size_t c = 0; c < table.columns.size(); ++c) {
@@ -49,7 +49,7 @@ std::vector<std::string> Lines(const TopTable& table, size_t rows, bool cut) {
   return lines;
 }
 
-// "\x1b[C" and its like are one key.
+// A sequence such as "\x1b[C" is one key.
 absl::string_view FirstKey(absl::string_view keys) {
   if (!absl::StartsWith(keys, "\x1b[") && !absl::StartsWith(keys, "\x1bO"))
     return keys.substr(0, 1);
@@ -107,7 +107,7 @@ void TopScreen::MoveColumn(int by) {
   const size_t count = table.columns.size();
   table.sorted_by = (table.sorted_by + count + static_cast<size_t>(by)) % count;
   const TopColumn& column = table.columns[table.sorted_by];
-  table.ascending = !column.number;  // of numbers the large ones are looked for
+  table.ascending = !column.number;  // in a column of numbers the largest matter
   orders_[chosen_] = {column.title, table.ascending};
 }
 
@@ -132,7 +132,7 @@ void TopScreen::Arrange(std::vector<TopTable>& tables) {
 std::vector<std::optional<size_t>> TopScreen::Fit(const std::vector<TopTable>& tables,
                                                   size_t lines) const {
   std::vector<std::optional<size_t>> rows(tables.size());
-  // The chosen one has its place before all others; one with nothing in it needs none.
+  // The chosen table gets its place first; an empty table needs none.
   std::vector<size_t> order = {chosen_};
   for (size_t t = 0; t < tables.size() && !alone_; ++t) {
     if (t != chosen_ && !tables[t].rows.empty()) order.push_back(t);
@@ -168,7 +168,7 @@ std::string TopScreen::Frame(std::vector<TopTable> tables, const std::string& ti
     std::vector<std::string> of_table = Lines(tables[t], *rows[t], /*cut=*/true);
     if (hidden > 0) absl::StrAppend(&of_table[0], "  ", HumanCount(hidden), " more");
     for (std::string& line : of_table) line = CutTo(line, size.columns);
-    // In reverse, the chosen one bold too: what keys are about.
+    // The chosen column in reverse, and bold: keys act on it.
     of_table[0] = absl::StrCat(t == chosen_ ? "\x1b[1;7m" : "\x1b[7m", of_table[0], "\x1b[0m");
     lines.insert(lines.end(), std::make_move_iterator(of_table.begin()),
                  std::make_move_iterator(of_table.end()));
@@ -177,7 +177,7 @@ std::string TopScreen::Frame(std::vector<TopTable> tables, const std::string& ti
     lines.resize(size.rows - 1);
     lines.push_back(CutTo(kHelp, size.columns));
   }
-  // Each line is erased before it is written: behind one that is full the cursor is still on it.
+  // Each line is erased before it is written: after a full line the cursor is still on it.
   std::string frame = "\x1b[H";
   for (size_t i = 0; i < lines.size(); ++i) {
     absl::StrAppend(&frame, i == 0 ? "" : "\r\n", "\x1b[K", lines[i]);

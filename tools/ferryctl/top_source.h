@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks one daemon again and again what moves, without waiting for it: it may have stopped, or be
-// gone and come back. One thread; gRPC's only says that an answer is there.
+// Asks one daemon again and again for its activity, without waiting: the daemon may have stopped,
+// or be gone and come back. Owns at most one call at a time. One thread; gRPC's threads only note
+// that an answer is there.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,21 +22,21 @@ namespace ferry::tools {
 
 class TopSource {
  public:
-  // `answered`: an eventfd that is written to with each answer; outlives it. `limit`: how many
-  // transfers each answer lists at most.
+  // `answered`: an eventfd that is written to at each answer; outlives the object. `limit`: the
+  // most transfers of one answer.
   TopSource(const Globals& globals, std::string runtime_dir, uint32_t limit, int answered);
-  ~TopSource();  // takes back the call
+  ~TopSource();  // cancels the call
   TopSource(const TopSource&) = delete;
   TopSource& operator=(const TopSource&) = delete;
 
-  // Does nothing while a call is under way.
+  // Starts a call; does nothing while one is under way.
   void Ask(absl::Time now);
-  // Takes the answer, if it is there.
+  // Takes the answer, if it has come.
   void Collect(absl::Time now);
   bool asking() const { return call_ != nullptr; }
-  // Of the last call that is over.
+  // The status of the last call that is over.
   const absl::Status& status() const { return status_; }
-  // An answer that is older than `fresh` is not shown any more.
+  // What is known of the daemon now. An answer that is older than `fresh` is not shown.
   DaemonSample Sample(absl::Time now, absl::Duration fresh) const;
 
  private:
@@ -45,12 +46,12 @@ class TopSource {
     Activity response;
     Mutex mutex;
     std::condition_variable_any changed;
-    std::optional<grpc::Status> status ABSL_GUARDED_BY(mutex);  // once it is over
+    std::optional<grpc::Status> status ABSL_GUARDED_BY(mutex);  // set once the call is over
   };
 
   absl::Duration Timeout() const;
 
-  const Globals globals_;  // of this daemon
+  const Globals globals_;  // with the runtime directory of this daemon
   const uint32_t limit_;
   const int answered_;
   std::unique_ptr<ferry::admin::v1::AdminService::Stub> stub_;
@@ -58,8 +59,9 @@ class TopSource {
   absl::Status status_;
   std::optional<Activity> now_, before_;
   std::string node_;
-  uint64_t first_life_ = 0;                    // incarnation
-  absl::Time heard_ = absl::InfiniteFuture();  // or asked first, if it was never heard
+  uint64_t first_life_ = 0;  // the incarnation that answered first
+  // Time of the last answer; before the first, of the first call
+  absl::Time heard_ = absl::InfiniteFuture();
 };
 
 }  // namespace ferry::tools

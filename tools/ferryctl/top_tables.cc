@@ -29,10 +29,10 @@ TopCell Id(uint64_t id) { return {absl::StrCat(id), static_cast<double>(id)}; }
 TopCell Lasting(absl::Duration value) {
   return {DurationText(value), absl::ToDoubleSeconds(value)};
 }
-// Not known yet: as little as nothing.
+// A number that is not known yet is sorted like the smallest.
 TopCell Unknown() { return {"-", -1}; }
 
-// How much a counter has grown, a second.
+// The growth of a counter, a second.
 class Rates {
  public:
   explicit Rates(const DaemonSample& daemon)
@@ -53,7 +53,7 @@ class Rates {
     if (!rate) return Unknown();
     return {*rate == 0 ? "0" : absl::StrFormat("%.*f", *rate < 10 ? 1 : 0, *rate), *rate};
   }
-  // Of one CPU.
+  // Percent of one CPU.
   TopCell Share(absl::Duration now, absl::Duration before) const {
     if (seconds_ <= 0) return Unknown();
     const double share = std::max(0.0, absl::ToDoubleSeconds(now - before) / seconds_);
@@ -64,7 +64,8 @@ class Rates {
   const double seconds_;
 };
 
-// The row of the answer before that is the same thing, or an empty one: it is new, and began at 0.
+// The row of the former answer about the same thing; an empty row if the thing is new, and began at
+// 0.
 template <typename Rows, typename Same>
 auto Before(const Rows* rows, const Same& same) {
   if (rows != nullptr) {
@@ -103,8 +104,8 @@ void AddMoved(const Rates& rates, const admin::Moved& now, const admin::Moved& b
   row.push_back(rates.Events(now.failed(), before.failed()));
 }
 
-// A table whose rows are asked of each daemon that has answered. The column of the daemon is there
-// where there are several.
+// A table with rows for each daemon that has answered. With several daemons it has a column for the
+// daemon.
 class Maker {
  public:
   explicit Maker(const std::vector<DaemonSample>& daemons) : daemons_(daemons) {}
@@ -125,7 +126,7 @@ class Maker {
     }
     return table;
   }
-  // The row's beginning, in `table`.
+  // The first cells of a row of `table`.
   Row& Add(const DaemonSample& daemon, TopTable& table) const {
     Row& row = table.rows.emplace_back();
     if (several()) row.push_back(Text(daemon.node));
@@ -203,7 +204,7 @@ TopTable Devices(Maker maker) {
           row.push_back(Count(device.arenas()));
           row.push_back(Size(device.arena_bytes()));
           row.push_back(rates.Share(FromProto(device.lane_cpu()), FromProto(before.lane_cpu())));
-          // A look at the same moment as another one finds its task not run yet.
+          // A look at the same moment as another one finds that look's task not run yet.
           const absl::Duration silent = FromProto(device.lane_silent());
           row.push_back(Text(silent < absl::Seconds(1)
                                  ? "goes on"

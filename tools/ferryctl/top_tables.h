@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ferryctl top` shows, as tables: made of two answers of each daemon, since rates are their
-// difference. Pure; any thread.
+// Makes the tables of `ferryctl top` from two answers of each daemon; their difference gives the
+// rates. Pure; any thread.
 #pragma once
 
 #include <limits>
@@ -18,18 +18,17 @@ using Activity = ferry::admin::v1::GetActivityResponse;
 // What is known of one daemon.
 struct DaemonSample {
   std::string runtime_dir;
-  std::optional<Activity> now;  // its last answer; none if that is too old to be shown
-  std::optional<Activity>
-      before;               // the one before, of the same life: without it there are no rates
-  std::string node;         // its name, once it was heard
-  bool begun_anew = false;  // it has another life than when it was first heard
-  std::string trouble;      // why the last call brought nothing; "": it did, or none was made
-  absl::Duration unheard;   // since the last answer, or since the first call
+  std::optional<Activity> now;     // its last answer; nothing if it is too old to be shown
+  std::optional<Activity> before;  // the answer before, of the same life; nothing: no rates
+  std::string node;                // its node's name, once an answer said it
+  bool begun_anew = false;         // it was restarted since its first answer
+  std::string trouble;     // why the last call brought no answer; "": it did, or there was no call
+  absl::Duration unheard;  // since the last answer, or since the first call
 };
 
 struct TopCell {
   std::string text;                                          // as it was said, perhaps by a client
-  double number = std::numeric_limits<double>::quiet_NaN();  // to sort by; NaN: by the text
+  double number = std::numeric_limits<double>::quiet_NaN();  // to sort by; NaN: sorted by the text
 };
 
 struct TopColumn {
@@ -42,21 +41,21 @@ struct TopTable {
   std::string name;  // "devices"
   std::vector<TopColumn> columns;
   std::vector<std::vector<TopCell>> rows;
-  size_t sorted_by = 0;    // a column
-  bool ascending = false;  // else the largest is first
+  size_t sorted_by = 0;    // index of a column
+  bool ascending = false;  // false: the largest is first
 
-  // By `sorted_by`; what is equal there stays in its order.
+  // Sorts by `sorted_by`. Equal rows stay in their order.
   void Sort();
 };
 
-// In their order on the screen.
+// The tables, in their order on the screen.
 enum class TopPart { kDaemons, kDevices, kRoutes, kPeers, kSessions, kTransfers };
 inline constexpr size_t kTopParts = 6;
 
-// All of them, by TopPart, sorted by what they are sorted by at first.
+// All tables, by TopPart, each in its first order.
 std::vector<TopTable> TopTables(const std::vector<DaemonSample>& daemons);
 
-// One line for programs: {"daemons":[{...}],...}; numbers are not rounded.
+// One line of JSON: {"daemons":[{...}],...}; numbers are not rounded.
 std::string TopJson(const std::vector<TopTable>& tables);
 
 }  // namespace ferry::tools

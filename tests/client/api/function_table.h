@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All functions of libferry's C headers, as make_table.py found them, to be called with arguments
-// that are known at run time only. Constant.
+// that are known only at run time. Constant.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Parameter {
   }
 };
 
-// By place; pointers and numbers alike.
+// The arguments of a call, by position; pointers and numbers alike.
 class Arguments {
  public:
   explicit Arguments(std::vector<uint64_t> values) : values_(std::move(values)) {}
@@ -43,7 +43,7 @@ class Arguments {
 
 struct Nothing {};
 
-// What a call returned. A new type of result needs a line here.
+// What a call has returned. A new type of result needs a line here.
 struct Outcome {
   explicit Outcome(ferry_status* owned) : is_status(true), status(owned) {}
   explicit Outcome(Nothing) : nothing(true) {}
@@ -65,8 +65,8 @@ struct Outcome {
 
   bool is_status = false;
   Status status;
-  bool none = true;      // 0, NULL, "", or a struct of these
-  bool nothing = false;  // of a function that returns nothing
+  bool none = true;      // the result is 0, NULL, "", or a struct of these
+  bool nothing = false;  // the function returns nothing
 };
 
 struct Function {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client's tests with a fake CUDA share: a fake daemon with two host devices (0, 1) and
-// two GPUs (2, 3), and the driver itself, which test and library both use.
+// Shared by the client's tests with the fake CUDA: a fake daemon with two host devices (0, 1) and
+// two GPUs (2, 3), and the driver, which test and library both use.
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,7 @@
 
 namespace ferry::testing {
 
-inline constexpr uint64_t kGranule = 2 << 20;  // of the fake's memory
+inline constexpr uint64_t kGranule = 2 << 20;  // granule of the fake CUDA's memory
 inline constexpr uint64_t kGpu = 2;            // the daemon's ids of the GPUs
 inline constexpr uint64_t kOtherGpu = 3;
 
@@ -55,7 +55,7 @@ class CudaTest : public ClientTest {
     streams_.push_back(stream);
     return stream;
   }
-  // Allocations in a row, mapped as the application would: where they are.
+  // Makes several allocations in a row, mapped as an application would. Returns their address.
   CUdeviceptr MapOwn(const std::vector<uint64_t>& sizes, bool shareable = true, int device = 0) {
     uint64_t total = 0;
     for (const uint64_t size : sizes) total += size;
@@ -97,7 +97,7 @@ class CudaTest : public ClientTest {
     EXPECT_TRUE(read.ok()) << read.ToString();
     return HasPattern(bytes.data(), bytes.size(), seed);
   }
-  // All of `from` goes to `to`, which had other bytes.
+  // Moves all of `from` to `to`, which had other bytes, and expects that they arrive.
   static void ExpectCopies(Session& session, Arena& from, Arena& to, uint64_t seed) {
     Fill(from, seed);
     Fill(to, seed + 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon for the client's tests: the real sockets and messages (protoc's code), the simplest
+// A daemon for the client's tests: the real sockets and messages (protoc's code) with the simplest
 // behaviour behind them. Transfers of two sessions, or of one, meet by key and are copied. Keys
 // tell it to misbehave:
 //   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
 //   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
-// Every program is the same one, and jobs are over at once. Prepared batches do not meet: of one
-// whose first key is "echo..." a firing is over when the doorbell rings, of all others never. Any
-// thread.
+// Every program is the same one, and jobs are over at once. Prepared batches do not meet. A firing
+// of a batch whose first key is "echo..." is over when the doorbell rings; firings of all others
+// never are. Any thread.
 #pragma once
 
 #include <atomic>
@@ -31,50 +31,50 @@
 
 namespace ferry::testing {
 
-// Ends the process, saying why, unless `ok`.
+// Ends the process, and says why, unless `ok`.
 void Require(bool ok, const char* what);
 
 class FakeDaemon final : public v1::TransferService::Service {
  public:
   struct Behaviour {
-    uint64_t features = 3;    // those the daemon knows
+    uint64_t features = 3;    // features that the daemon knows
     uint64_t devices = 2;     // 0, 1, ...
-    uint64_t gpus = 0;        // and these follow: those of tests/fake_cuda, in their order
-    int draining_hellos = 0;  // so many are refused first
+    uint64_t gpus = 0;        // GPUs of tests/fake_cuda, in their order; their ids follow
+    int draining_hellos = 0;  // how many hellos are refused first
     std::string hangs = "hang";
-    bool lists_devices = true;  // of the cluster
+    bool lists_devices = true;  // whether it lists the cluster's devices
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
   FakeDaemon(std::string dir, Behaviour behaviour);
   ~FakeDaemon() override;  // Kill()
 
-  // Closes every socket, as a death would.
+  // Closes every socket, as the death of a daemon does.
   void Kill();
-  // Closes the attach sockets and leaves gRPC open.
+  // Closes the attach sockets; gRPC stays.
   void CloseAttach();
-  // Ends the listening of gRPC and closes its connections, attach sockets stay.
+  // Closes gRPC's listener and connections; attach sockets stay.
   void CloseRpc();
 
-  void WaitForSessions(size_t count);  // until so many are open
-  void WaitForHellos(size_t count);    // until so many came, refused or not
+  void WaitForSessions(size_t count);  // sessions that are open
+  void WaitForHellos(size_t count);    // hellos that came, refused or not
   size_t sessions();
   size_t hellos();
   v1::Hello last_hello();
   size_t arenas();
-  v1::RegisterArena last_arena();     // that was asked for
+  v1::RegisterArena last_arena();     // the last arena that a client asked for
   void WaitForHanging(size_t count);  // posts that will not be answered
   size_t hanging();
-  void WaitForEventWaiter();      // a thread of a client that sleeps until any counter advances
+  void WaitForEventWaiter();      // a client's thread that sleeps until any counter advances
   size_t prepared_waiters();      // threads that sleep until a firing is over
-  void set_forget(bool forget);   // statuses are not kept
-  void set_memfd_short(bool on);  // welcome with a memfd of one page
+  void set_forget(bool forget);   // whether to forget statuses
+  void set_memfd_short(bool on);  // whether to welcome with a memfd of one page
   size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
   size_t socket_posts() const { return socket_posts_; }
-  // What posts with a "bad..." key are told, fields and texts.
+  // The refusal of posts with a "bad..." key: its text and its fields.
   void set_refusal(std::string message,
                    std::vector<std::pair<std::string, std::string>> violations);
-  void set_features(uint64_t features);  // those the daemon knows; all at first
+  void set_features(uint64_t features);  // features that the daemon knows; all at first
   // Sends a packet to every session, as it is.
   void Say(const std::string& packet);
 
@@ -100,7 +100,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   struct Transfer {
     uint64_t id;
     bool send;
-    std::string match;  // what must agree
+    std::string match;  // what must be equal in the other half
     v1::Buffer buffer;
     uint32_t timeline;
     uint64_t value;
@@ -114,15 +114,15 @@ class FakeDaemon final : public v1::TransferService::Service {
     std::string token;
     ferry_timeline_pages* pages;
     std::map<uint64_t, Arena> arenas;
-    uint64_t registered = 0;                           // ids are not used again
-    uint64_t before = 0;                               // ids of the session's lives before this one
-    std::vector<std::unique_ptr<Transfer>> transfers;  // id - before - 1
+    uint64_t registered = 0;  // arenas ever registered; ids are not used again
+    uint64_t before = 0;      // transfer ids of the session's former lives
+    std::vector<std::unique_ptr<Transfer>> transfers;  // by id - before - 1
     std::map<uint64_t, Transfer*> waiting;             // not over, by id
     uint64_t posted[FERRY_TIMELINE_COUNTERS] = {};
     std::set<uint64_t> open_values[FERRY_TIMELINE_COUNTERS];
     std::vector<v1::Transfer> endings;
     uint64_t prepared_from = 0;
-    std::vector<bool> echoes;  // prepared batches, by number
+    std::vector<bool> echoes;  // whether each prepared batch, by number, is an "echo..."
     bool open = true;
   };
   struct Posted {
@@ -135,7 +135,7 @@ class FakeDaemon final : public v1::TransferService::Service {
 
   void Accept();
   void Serve(int fd);
-  // Null: refused. Fills the answer and what goes along. Under mutex_.
+  // Answers a hello. Null if it is refused. With mutex_ held.
   Session* Welcome(const v1::AttachRequest& request, int fd, int passed,
                    v1::AttachResponse* response, std::vector<int>* sent);
   void Ring(Session* session);
@@ -143,25 +143,25 @@ class FakeDaemon final : public v1::TransferService::Service {
                             const std::vector<int>& passed, std::vector<int>* sent);
   void Register(Session* session, const v1::RegisterArena& wanted, const std::vector<int>& passed,
                 std::vector<int>* sent, v1::AttachResponse* response);
-  // Fills `response`, of which `posted` is a part; or clears it, if there is to be no answer.
+  // Fills in `response`, which contains `posted`; clears it if there must be no answer.
   template <typename Request, typename Response>
   void AnswerPost(Session* session, const Request& request, bool send, Response* posted,
                   v1::AttachResponse* response);
   void Run(Session* session, const v1::RunRequest& request, v1::RunResponse* response);
-  Session* Find(grpc::ServerContext* context);  // under mutex_
+  Session* Find(grpc::ServerContext* context);  // with mutex_ held
   template <typename Request>
   Posted Post(Session* session, const Request& request, bool send);
-  void Progress();  // starts what can start
+  void Progress();  // starts transfers that can start
   static uint32_t Prepare(Session* session, bool echoes);
   static void Fire(Session* session);
   static google::rpc::Status Copy(const Session& from, const Transfer& send, const Session& to,
                                   const Transfer& receive);
   bool Defined(const Session& session, const Transfer& transfer) const;
-  bool Matched(const Transfer& transfer) const;  // its other half is there
+  bool Matched(const Transfer& transfer) const;  // whether its other half is there
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
-  // Knows one device of another node beside its own, which it has not heard of.
+  // Lists, beside its own device, one device of another node that it has not heard of.
   class Cluster final : public v1::SessionService::Service {
     grpc::Status JoinDomain(grpc::ServerContext*, const v1::JoinDomainRequest*,
                             v1::JoinDomainResponse*) override {
@@ -181,7 +181,7 @@ class FakeDaemon final : public v1::TransferService::Service {
       return grpc::Status::OK;
     }
   };
-  // Compiles whatever it is given to a program without buffers.
+  // Compiles every program to the same one, without buffers.
   class Compiler final : public v1::ProgramService::Service {
     grpc::Status Compile(grpc::ServerContext*, const v1::CompileRequest*,
                          v1::CompileResponse* response) override {
@@ -200,7 +200,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   std::atomic<size_t> unary_posts_{0};
   std::atomic<size_t> socket_posts_{0};
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following members
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Session>> all_;
   std::vector<std::thread> threads_;
@@ -210,7 +210,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   bool forget_ = false;
   bool memfd_short_ = false;
   std::string refusal_ = "bad batch";
-  std::vector<std::pair<std::string, std::string>> refused_;  // empty: the entries
+  std::vector<std::pair<std::string, std::string>> refused_;  // empty: the bad entries are named
   Behaviour behaviour_;
   size_t hellos_ = 0;
   bool killed_ = false;

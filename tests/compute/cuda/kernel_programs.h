@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose kernels are, together, every template of every type that it takes. Pure function.
+// Programs whose kernels together are every kernel template, for each type that it takes. Pure
+// function.
 #pragma once
 
 #include <vector>

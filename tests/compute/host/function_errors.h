@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far functions of the CPU's executor are from those of a wider type, in units in the last
-// place: float64 for f32 and narrower ones, long double for f64. Pure functions; any thread.
+// Measures the errors of functions of the CPU's executor, in units in the last place, against a
+// wider type: float64 for f32 and narrower types, long double for f64. Pure functions; any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace ferry::compute::testing {
 
-// A function of one argument, and what it is at most off in f32, as docs/numerics.md says.
+// A function of one argument, and the largest error in f32 that docs/numerics.md allows.
 struct FunctionCase {
   Op op;
   double (*exact)(double);
   long double (*exact_long)(long double);
-  double bound;  // of f64 too
+  double bound;  // units in the last place; for f64 too
 };
 
 template <typename Float>
@@ -48,7 +48,7 @@ inline constexpr FunctionCase kFunctionCases[] = {
     {Op::kErf, std::erf, std::erf, 1},
 };
 
-// Of a type with `mantissa` bits, least normal exponent `lowest` and largest finite `largest`.
+// A type with `mantissa` bits, least normal exponent `lowest` and largest finite number `largest`.
 struct FunctionType {
   DType type;
   int mantissa;
@@ -61,7 +61,8 @@ inline constexpr FunctionType kBF16Function{DType::kBF16, 7, -126, 0x1.fep127};
 
 inline constexpr FunctionType kF64Function{DType::kF64, 52, -1022, 0x1.fffffffffffffp1023};
 
-// `Float` is wider than the type, so that a unit and what is beyond the largest number are exact.
+// The error in units in the last place. `Float` must be wider than the type, so that a unit, and
+// what is beyond the largest number, are exact.
 template <typename Float>
 double UnitsOff(const FunctionType& type, Float got, Float exact) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -71,7 +72,7 @@ double UnitsOff(const FunctionType& type, Float got, Float exact) {
     const int exponent = value == 0 ? type.lowest : std::max(std::ilogb(value), type.lowest);
     return std::ldexp(Float{1}, exponent - type.mantissa);
   };
-  const Float beyond = type.largest + unit_at(type.largest);  // what infinity counts as
+  const Float beyond = type.largest + unit_at(type.largest);  // the value that infinity counts as
   const auto limited = [&](Float value) { return std::clamp(value, -beyond, beyond); };
   return static_cast<double>(std::fabs(limited(got) - limited(exact)) / unit_at(limited(exact)));
 }
@@ -86,7 +87,7 @@ struct WorstUnits {
   void Add(const WorstUnits& other) { Add(other.units, other.at); }
 };
 
-// Over `codes`, bits of elements.
+// The largest error over all elements in `codes`.
 template <typename Code>
 WorstUnits WorstOf(const FunctionCase& one, const FunctionType& type,
                    const std::vector<Code>& codes) {

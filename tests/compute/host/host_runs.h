@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs run by the CPU as a test wants them, and what differs from the reference.
+// Runs programs on the CPU, and compares the result with the reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@
 
 namespace ferry::compute::testing {
 
-// Memory of exactly so many bytes, so that sanitizers see each too far; nothing is 0 by luck.
+// Runs a program. Each memory has exactly its size, so that sanitizers notice every access beyond
+// it, and begins with bytes that are not 0.
 using StepOver = std::function<void(const Plan& plan, size_t step, std::vector<Bytes>& buffers)>;
 inline std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> buffers,
                                     size_t threads = 1, const StepOver& step_over = nullptr) {
@@ -41,7 +42,7 @@ inline std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> b
   return buffers;
 }
 
-// "" or the first difference from the reference, of runs that begin with `buffers`.
+// "", or the first difference from the reference of a run that begins with `buffers`.
 inline std::string DifferenceOf(const Program& program, const std::vector<Bytes>& buffers,
                                 size_t threads = 1) {
   std::vector<Memory> reference(buffers.begin(), buffers.end());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole tensors into block formats and back. Pure functions.
+// Converts whole tensors to block formats and back. Pure functions.
 #pragma once
 
 #include <cstddef>

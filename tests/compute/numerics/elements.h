@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as tests make and read them: packed bytes of exactly the size they need, so that the
-// sanitizers see every byte too far. Pure functions.
+// Tensors as packed bytes, as tests make and read them. They have exactly the size they need, so
+// that sanitizers notice every access beyond it. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ std::vector<T> ValuesOfBytes(const Bytes& bytes) {
   return values;
 }
 
-// Element `index`'s bits.
+// The bits of element `index`.
 inline uint64_t BitsAt(DType type, const Bytes& bytes, uint64_t index) {
   if (type == DType::kF4E2M1FN) {
     return static_cast<uint64_t>(bytes[index / 2]) >> (index % 2 * 4) & 0xF;
@@ -59,7 +59,7 @@ inline Bytes Converted(DType from, const Bytes& in, DType to, uint64_t count,
   return out;
 }
 
-// One element's bits after conversion.
+// The bits of one element after conversion.
 inline uint64_t ConvertBits(DType from, uint64_t bits, DType to, ConvertMode mode = {}) {
   return BitsAt(to, Converted(from, FromBits(from, {bits}), to, 1, mode), 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What conversions must give, by searching the list of all values of a type for the nearest: slow,
-// and nothing of it as the product does it. Constant after construction.
+// What conversions must return, found by searching the list of all values of a type for the
+// nearest. Slow, and computed in another way than the product does. Constant after construction.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,15 @@
 
 namespace ferry::compute::testing {
 
-// The definition of a type: value = 2^(e - bias) * (1 + m / 2^mantissa), subnormal where e is 0.
+// The definition of a type: an element is 2^(e - bias) * (1 + m / 2^mantissa), and subnormal where
+// e is 0.
 struct Definition {
   DType type;
   int bits;
   int mantissa;
   int bias;
   uint32_t max;       // code of the largest finite value
-  uint32_t overflow;  // without saturation
+  uint32_t overflow;  // code of a value that is too large, without saturation
   uint32_t nan;
 };
 
@@ -46,10 +47,10 @@ class NearestOracle {
     }
   }
 
-  // The values of the codes 0 to max, and the one that would be next.
+  // The values of the codes 0 to `max`, and the value that would come next.
   const std::vector<long double>& values() const { return values_; }
 
-  // Between the values of `code` and the next one; exact.
+  // The exact middle between the value of `code` and the next value.
   long double Midpoint(uint32_t code) const { return (values_[code] + values_[code + 1]) / 2; }
 
   uint32_t Beyond(Overflow overflow) const {
@@ -73,7 +74,7 @@ class NearestOracle {
   std::vector<long double> values_;
 };
 
-// f8e8m0fnu, by the definition of its three roundings.
+// The code of f8e8m0fnu, by the definition of its three roundings.
 inline uint32_t EncodeE8M0(long double value, ConvertMode mode) {
   const bool saturate = mode.overflow == Overflow::kSaturate;
   if (std::isnan(value)) return 255;

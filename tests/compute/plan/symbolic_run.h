@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs programs and plans by symbols: a value is a hash of how it was made, memory is who wrote
-// what, trips are run one by one. A program and its plan must have the same effects. Independent of
-// how plans are made. Single-threaded.
+// Runs programs and plans by symbols: a value is a hash of how it was made, memory is a list of who
+// wrote what, and trips of a repeat are run one by one. A program and its plan must have the same
+// effects. Shares no code with the planner. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace ferry::compute::testing {
 
 class SymbolicRun {
  public:
-  // What had effects, sorted.
+  // Runs it. Returns its effects, sorted.
   std::vector<std::string> Run(const Program& program);
   std::vector<std::string> Run(const Plan& plan);
-  // What went wrong with the arena: read but not there (any more), or overwritten while it was
-  // sent.
+  // Wrong uses of the arena: values that were read and were not there (any more), or were
+  // overwritten while they were being sent.
   const std::vector<std::string>& problems() const { return problems_; }
 
  private:
   using Symbol = uint64_t;
-  // Where a part of a slot is: offset in bits, strides, type.
+  // The place of a part in a slot: offset in bits, strides, type.
   using PartKey = std::tuple<int64_t, std::vector<int64_t>, std::string>;
   struct Part {
     Symbol symbol = 0;
@@ -47,7 +47,7 @@ class SymbolicRun {
   Symbol Concatenated(const Program& program, const Node& node, const std::vector<Symbol>& values);
   Symbol Read(const Program& program, const Node& node);
   void WriteTo(const Program& program, const Node& node, Symbol value);
-  // By the names of the program that is planned.
+  // The binding of a plan's buffer, by the names of the program that is planned.
   Binding Bound(uint32_t buffer) const;
   std::string Earlier(uint32_t buffer, uint64_t begin, uint64_t end) const;
   void Claim(uint32_t slot);

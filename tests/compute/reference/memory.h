@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A buffer of a reference run: bytes, and which of them an executor may have otherwise, how.
-// Single-threaded.
+// A buffer of a reference run: its bytes, and which of them an executor may leave otherwise, and
+// how far. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class Memory {
   // The element of `type` that is `index` elements after byte `offset`.
   Element Read(DType type, uint64_t offset, uint64_t index) const;
   void Write(DType type, uint64_t offset, uint64_t index, const Element& element);
-  // A last half byte that has no element becomes 0.
+  // Sets the half byte after the last 4-bit element to 0.
   void EndHalfByte(uint64_t offset, uint64_t elements);
   void Copy(uint64_t offset, const Memory& from, uint64_t from_offset, uint64_t bytes);
 
-  // "" or the first place where an executor's may not be so.
+  // "", or the first place where an executor's bytes may not be as they are.
   std::string DifferenceOf(const Bytes& got) const;
 
  private:
@@ -34,12 +34,12 @@ class Memory {
     Element element;
   };
 
-  // What was known of elements that have a byte of these goes, and the rest of them is uncertain.
+  // Forgets the elements that have a byte in the range; their other bytes become uncertain.
   void Forget(uint64_t begin, uint64_t end);
 
   Bytes bytes_;
   std::vector<bool> certain_;          // by byte
-  std::map<uint64_t, Stored> stored_;  // by offset: of uncertain bytes that are known as elements
+  std::map<uint64_t, Stored> stored_;  // elements of which the uncertain bytes are part, by offset
 };
 
 }  // namespace ferry::compute::testing

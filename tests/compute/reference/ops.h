@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of ops of the reference evaluator. Each takes an op's operands to its results. Pure
-// functions.
+// The ops of the reference evaluator, in groups. Each function computes an op's results from its
+// operands. Pure functions.
 #pragma once
 
 #include <vector>

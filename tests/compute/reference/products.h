@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a product must come near to: float64 sums of decoded codes, and the bound by which a result
+// What a matrix product must come near to: sums in float64 of decoded values, and how far a result
 // may differ, which depends on how its terms were added up. For tests of executors. Pure functions.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace ferry::compute::testing {
 
-// A matrix, rows of `depth` values along which is contracted: plain (of any type), or
-// the codes and scales of a block format.
+// A matrix of `rows` rows with `depth` values each, along which the product contracts. Either plain
+// (of any type), or the codes and scales of a block format.
 struct Operand {
   uint64_t rows = 0;
   uint64_t depth = 0;
-  std::vector<double> values;  // decoded, not yet scaled
-  std::vector<double> scales;  // rows of ScaleColumns(depth, block); empty: none
+  std::vector<double> values;  // decoded, not scaled yet
+  std::vector<double> scales;  // rows of ScaleColumns(depth, block); empty: there are none
   uint64_t block = 1;
 };
 
@@ -44,13 +44,14 @@ inline Operand BlockOperand(const BlockFormat& format, uint64_t rows, uint64_t d
           Decoded(format.scale, scales, rows * ScaleColumns(depth, format.block)), format.block};
 }
 
-// One result, and the same sum of finite magnitudes, to which rounding errors are in proportion.
+// One result, and the sum of the magnitudes of its terms, to which rounding errors are
+// proportional.
 struct ReferenceValue {
   double value = 0;
   double magnitude = 0;
 };
 
-// lhs * rhs transposed, times `global`; row-major lhs.rows x rhs.rows.
+// lhs * transposed rhs, times `global`; the result is row-major, lhs.rows x rhs.rows.
 inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operand& rhs,
                                                 double global = 1) {
   const auto scale_of = [](const Operand& operand, uint64_t row, uint64_t k) {
@@ -73,8 +74,8 @@ inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operan
   return out;
 }
 
-// How far from `reference` a result of type `out` may be: the sums' error (of sums in f64 if
-// `wide`), and its own rounding. Infinite: as far as it likes.
+// How far from `reference` a result of type `out` may be: the error of the sums (computed in f64 if
+// `wide`), and the rounding of the result. Infinite: any result is allowed.
 inline double AllowedError(Accumulation accumulation, const ReferenceValue& reference, DType out,
                            bool wide = false) {
   const double unit = out == DType::kBF16  ? 0x1p-8
@@ -100,7 +101,7 @@ inline double AllowedError(Accumulation accumulation, const ReferenceValue& refe
   return 0;
 }
 
-// NaN for NaN, the same infinity for an infinity, else within the bound.
+// NaN for NaN, the same infinity for an infinity; else within the bound.
 inline bool IsNear(double got, const ReferenceValue& reference, Accumulation accumulation,
                    DType out) {
   if (std::isnan(reference.value)) return std::isnan(got);

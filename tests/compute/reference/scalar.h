@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One element of every op that makes its result of those at its place, from the definitions, in
-// long double or the type's own arithmetic; conversions by the oracle that searches. Pure
-// functions.
+// Ops whose result at a place depends only on the operands there, one element at a time: from their
+// definitions, in long double or in the type's own arithmetic. Conversions by the searching oracle.
+// Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace ferry::compute::testing {
 
-// f32 and f64: a NaN's sign and payload are nobody's business.
+// True for f32 and f64, where sign and payload of a NaN are not promised.
 bool HasManyNans(DType type);
 bool IsNan(DType type, uint64_t code);
-// Exact (but of f8e8m0fnu and the like NaN for NaN).
+// The exact value; NaN where f8e8m0fnu and such types have NaN.
 long double ValueOf(DType type, uint64_t code);
-// What would follow the largest finite value of a floating type.
+// The value that would follow the largest finite value of a floating type.
 double BeyondOf(DType type);
-// Between `value` and its neighbours in a type of 16 bits or more.
+// The distance from `value` to its neighbours, in a type of 16 bits or more.
 double UlpOf(DType type, double value);
 
 // `value` rounded to a floating type.
 uint64_t Rounded(DType type, long double value, ConvertMode mode = {});
 uint64_t ConvertedCode(DType from, uint64_t code, DType to, ConvertMode mode = {});
 
-// Ops of one type that all executors do alike.
+// Ops of one type whose result is the same in all executors.
 uint64_t Arithmetic(Op op, DType type, const std::vector<uint64_t>& codes);
 bool Holds(Direction direction, bool total_order, DType type, uint64_t a, uint64_t b);
 
-// Functions of which only nearness is promised: docs/numerics.md.
+// Functions whose result is promised only approximately: docs/numerics.md.
 bool IsFunction(Op op);
 Element FunctionOf(Op op, DType type, const std::vector<uint64_t>& codes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver as a user's program has it, for tests and benches: the real one, or the fake that
-// FERRY_CUDA_LIBRARY names. One a process; constant once opened; any thread.
+// The CUDA driver as a user's program has it, for tests and benches: the real driver, or the fake
+// that FERRY_CUDA_LIBRARY names. One in a process; constant once opened; any thread.
 #pragma once
 
 #include <cuda.h>
@@ -56,26 +56,26 @@ class GpuDriver {
   FERRY_GPU_DRIVER_FUNCTIONS(FERRY_GPU_DRIVER_MEMBER)
 #undef FERRY_GPU_DRIVER_MEMBER
 
-  // Null if there is none, and why.
+  // Null if there is no driver; then `why` says why.
   static const GpuDriver* Get(std::string* why);
 
-  // Any other function of the library; null if it has none of that name.
+  // Any other function of the library; null if it has none of this name.
   template <typename Function>
   Function Find(const char* name) const {
     return reinterpret_cast<Function>(FindSymbol(name));
   }
 
   int devices() const { return static_cast<int>(contexts_.size()); }
-  // Of each device, kept for the process's life, with access to the others' memory.
+  // The context of a device, kept as long as the process, with access to the other devices' memory.
   CUcontext context(int device) const { return contexts_[static_cast<size_t>(device)]; }
   std::string device_name(int device) const;
   std::string Name(CUresult result) const;
-  // By NVML, or by the driver where that does not say (none in the container, a MIG instance). The
-  // fake counts this process only.
+  // Free memory of the device by NVML; by the driver where NVML does not say (there is none in the
+  // container, or for a MIG instance). The fake counts only this process.
   uint64_t FreeBytes(int device) const;
 
  private:
-  std::string Open();  // "" or what is missing
+  std::string Open();  // "", or what is missing
   void* FindSymbol(const char* name) const;
 
   void* library_ = nullptr;

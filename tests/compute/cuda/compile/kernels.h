@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of compiled kernels need: NVRTC, a folder, a kernel.
+// What tests of compiled kernels need: NVRTC, a temporary folder, a kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@
 
 namespace ferry::compute::testing {
 
-// FERRY_NVRTC_LIBRARY if it is set, else the toolkit's (""), else what tools/setup unpacked.
+// The NVRTC library to use: FERRY_NVRTC_LIBRARY if it is set, else the toolkit's (""), else the one
+// that tools/setup unpacked.
 inline std::string NvrtcLibrary() {
   const char* const library = std::getenv("FERRY_NVRTC_LIBRARY");
   if (library != nullptr) return library;
@@ -38,13 +39,13 @@ inline CompileChild::Options ChildOptions() {
   return options;
 }
 
-// A kernel that adds `number`, with kEntryPlace for its name.
+// A kernel that adds `number` to x[0]; its name is kEntryPlace.
 inline GpuKernel Adding(int number, const std::string& name = "add") {
   return {name, absl::StrCat("extern \"C\" __global__ void ", kEntryPlace,
                              "(float* x) { x[0] += ", number, "; }")};
 }
 
-// A folder of its own for each test, with mode 0700, removed afterwards.
+// Gives each test a folder of its own, with mode 0700, which is removed afterwards.
 class FolderTest : public ::testing::Test {
  protected:
   FolderTest() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generated kernels need that only GPUs have, for a host's compiler: a thread of a GPU is a
-// fiber that host_kernels.cc runs. Included before a kernel's source, and by nothing else.
+// Defines for a host's compiler what generated kernels need that only GPUs have. A thread of a GPU
+// is a fiber, which host_kernels.cc runs. Included before a kernel's source, and nowhere else.
 #pragma once
 
 #include <math.h>
@@ -13,11 +13,11 @@
 #define __launch_bounds__(threads)
 
 extern "C" {
-// Filled in by who loads this library.
+// Filled in by the program that loads this library.
 struct HostGpu {
   unsigned thread;
   unsigned block;
-  // Of the warp's threads, all of which ask: what `lane` has given.
+  // Called by all threads of the warp: returns the value that thread `lane` has passed.
   unsigned long long (*shuffle)(unsigned long long value, int lane);
   void (*sync_warp)();
   void (*sync_block)();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated kernels made by the host's compiler and run by the CPU: each thread of a GPU is a
-// fiber, which hands on where it waits for others. Bits are those of a GPU that computes as IEEE
-// says. Single-threaded.
+// Compiles generated kernels with the host's compiler and runs them on the CPU. Each thread of a
+// GPU is a fiber, which switches to another where it waits for others. The result has the bits of a
+// GPU that computes as IEEE says. Single-threaded.
 #pragma once
 
 #include <map>
@@ -16,7 +16,8 @@ namespace ferry::compute::testing {
 
 class HostKernels : public GpuMachine {
  public:
-  // The compiler of the tests themselves, with their sanitizers; and another one, if there is one.
+  // OwnCompiler is the compiler of the tests, with the tests' sanitizers; OtherCompiler another
+  // one, if there is one.
   struct Compiler {
     std::string command;
     std::string flags;
@@ -24,7 +25,7 @@ class HostKernels : public GpuMachine {
   static Compiler OwnCompiler();
   static std::optional<Compiler> OtherCompiler();
 
-  // Compiles the kernels of all plans. Null, with a failure of the test, if that does not go.
+  // Compiles the kernels of all plans. Null, and a failure of the test, if that does not work.
   static std::unique_ptr<HostKernels> Make(const std::vector<const GpuPlan*>& plans,
                                            const Compiler& compiler = OwnCompiler());
   ~HostKernels() override;
@@ -41,14 +42,14 @@ class HostKernels : public GpuMachine {
   using Entry = void (*)(const uint64_t* arguments);
   struct Kernel {
     Entry entry = nullptr;
-    bool waits = false;  // do its threads for each other?
+    bool waits = false;  // whether its threads wait for each other
   };
   struct Free {
     void operator()(std::byte* memory) const;
   };
   struct Allocation {
     std::unique_ptr<std::byte, Free> memory;
-    const std::byte* guard = nullptr;  // behind its words
+    const std::byte* guard = nullptr;  // follows the allocated bytes
   };
 
   std::string folder_;
