@@ -26,4 +26,9 @@ std::string Shown(const DeviceMap& map) {
   return text;
 }
 
+const std::string& NodeName(const DeviceMap& map, PeerId peer) {
+  static const std::string* const unnamed = new std::string("an unnamed node");
+  return peer.value() < map.node_names.size() ? map.node_names[peer.value()] : *unnamed;
+}
+
 }  // namespace ferry

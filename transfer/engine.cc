@@ -35,14 +35,14 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
     : devices(std::move(devices_in)),
       options(std::move(options_in)),
       routes(devices, owners, options.order, options.by_estimate,
-             [this](const Clique& clique) -> const Rank* {
-               const auto rank = ranks.find(clique);
-               return rank == ranks.end() ? nullptr : &rank->second;
-             }),
-      peers(PeersIn(devices), Peer(options.kept_per_peer)),
+             [this](const Clique& clique) { return std::as_const(cliques).ranks().Find(clique); }),
+      offers({options.offers_per_peer, options.kept_per_peer}, PeersIn(devices)),
+      peers(PeersIn(devices)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
       members(devices.self),
-      leader(options.batch) {
+      context{devices, owners, routes, options.cliques, clock, out},
+      cliques(context, [this](PeerId peer, const Clique& clique, const PairName& name,
+                              bool receives) { return LoadOf(peer, clique, name, receives); }) {
   for (Peer& peer : peers) {
     peer.last_error = absl::UnavailableError("no connection yet");
     routes.AddPeer();
@@ -53,11 +53,6 @@ Posted* TransferEngine::Impl::Find(TransferId id) const {
   const auto& some = posted.Of(id);
   auto entry = some.find(id);
   return entry == some.end() ? nullptr : entry->second.get();
-}
-
-Offered* TransferEngine::Impl::FindOffer(PeerId peer, TransferId id) const {
-  auto entry = offers.find(std::make_pair(peer, id));
-  return entry == offers.end() ? nullptr : entry->second.get();
 }
 
 absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
@@ -254,9 +249,9 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   StopWatching(half);
   StopTimer(half);
   StopLook(half);
-  if (half.handed) TakeRest(half);
+  if (half.load != nullptr) cliques.Forget(*half.load);
   EndEstimate(half, false);
-  if (half.bundle != 0) LeaveBundle(half);
+  if (half.bundle != 0) cliques.bundles().Leave(std::exchange(half.bundle, 0));
   if (half.slot != 0) ReturnSlot(half);
   RecordEnd(half, status);
   Unlist(half);
@@ -288,23 +283,10 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
 }
 
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
-  offered.in_matcher = false;
-  const Offer& offer = offered.offer;
-  peers[offered.peer.value()].offers.Give(clock, offer.uid, SessionOf(offer.transfer),
-                                          offered.count());
-  waiting_offers -= offered.count();
-  if (young_offer == &offered) young_offer = waiting_in_order.Next(offered);
-  waiting_in_order.Remove(offered);
+  offers.WaitNoMore(clock, offered);
   if (!offered.searchable) return;
   offered.searchable = false;
   near.Remove(Side::kSend, offered.offer.key);
-}
-
-void TransferEngine::Impl::Keep(Offered& offered, uint64_t bytes) {
-  KeptBytes& kept = peers[offered.peer.value()].kept;
-  kept.Give(std::exchange(offered.kept, bytes));
-  kept.Take(bytes);
-  kept.Settle(clock);
 }
 
 void TransferEngine::Impl::Erase(Offered& offered) {
@@ -313,8 +295,7 @@ void TransferEngine::Impl::Erase(Offered& offered) {
     ForgetWaiting(offered);
   }
   StopTimer(offered);
-  Keep(offered, 0);
-  offers.erase(std::make_pair(offered.peer, offered.offer.transfer));
+  offers.Erase(clock, offered);
 }
 
 // --- The public class only passes on.
@@ -327,10 +308,8 @@ void TransferEngine::SetBounds(const Bounds& bounds) {
   Options& options = impl_->options;
   options.by_estimate = bounds.by_estimate;
   impl_->routes.SetByEstimate(bounds.by_estimate);
-  options.offers_per_peer = bounds.offers_per_peer;
-  options.kept_per_peer = bounds.kept_per_peer;
-  options.group_time = bounds.group_time;
-  for (Peer& peer : impl_->peers) peer.kept.SetMost(bounds.kept_per_peer);
+  options.cliques.group_time = bounds.group_time;
+  impl_->offers.SetBounds({bounds.offers_per_peer, bounds.kept_per_peer});
 }
 
 std::vector<TransferEngine::EntryError> TransferEngine::Check(
@@ -401,10 +380,10 @@ void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage&& messag
 
 void TransferEngine::OnMore(absl::Time now, PeerId peer, bool more) {
   impl_->clock = now;
-  impl_->OnMore(peer, more);
+  if (peer.value() < impl_->peers.size()) impl_->cliques.OnMore(peer, more);
 }
 
-bool TransferEngine::HasMore(PeerId peer) const { return impl_->HasMore(peer); }
+bool TransferEngine::HasMore(PeerId peer) const { return impl_->cliques.HasMore(peer); }
 
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {
@@ -414,7 +393,7 @@ void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t 
 
 void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
   impl_->clock = now;
-  impl_->OnFiringWanted(bundle);
+  impl_->cliques.bundles().OnWanted(bundle);
 }
 
 void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
@@ -431,28 +410,29 @@ void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
                                       std::string unique_id) {
   impl_->clock = now;
-  impl_->OnCommunicatorId(clique, attempt, std::move(unique_id));
+  impl_->cliques.ranks().OnId(clique, attempt, std::move(unique_id));
 }
 
 void TransferEngine::OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt) {
   impl_->clock = now;
-  impl_->OnCommunicatorOpened(clique, attempt);
+  impl_->cliques.ranks().OnOpened(clique, attempt);
 }
 
 void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
                                           const absl::Status& status) {
   impl_->clock = now;
-  impl_->OnCommunicatorFailed(clique, attempt, status);
+  impl_->cliques.OnCommunicatorFailed(clique, attempt, status);
+  impl_->OnCliqueEvents();
 }
 
 void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
   impl_->clock = now;
-  impl_->EvictCommunicator(clique, busy);
+  impl_->cliques.EvictCommunicator(clique, busy);
 }
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {
   impl_->clock = now;
-  return impl_->WarmCommunicator(clique);
+  return impl_->cliques.ranks().Warm(clique);
 }
 
 void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until) {
@@ -463,24 +443,24 @@ void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time
 void TransferEngine::OnTime(absl::Time now) {
   impl_->clock = now;
   impl_->OnTime(now);
-  impl_->OnGroupTimers();
-  impl_->OnOpenTimers();
+  while (impl_->cliques.OnTime()) impl_->OnCliqueEvents();
 }
 
 absl::Time TransferEngine::NextDeadline() const {
   if (!impl_->ending_sessions.empty()) return absl::InfinitePast();
-  int64_t nanos = std::min(impl_->deadlines.first(), impl_->looks.first());
-  if (!impl_->group_timers.empty()) nanos = std::min(nanos, impl_->group_timers.begin()->first);
-  if (!impl_->open_timers.empty()) nanos = std::min(nanos, impl_->open_timers.begin()->first);
+  const int64_t nanos = std::min(impl_->deadlines.first(), impl_->looks.first());
   return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                   impl_->leader.NextDue(), impl_->NextNotice(), impl_->tombstones.NextExpiry(),
+                   impl_->cliques.NextTime(), impl_->NextNotice(), impl_->tombstones.NextExpiry(),
                    impl_->NextMembers()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
   impl_->EndBatches();  // before their ends are told
   // Here, so that what one batch of calls has matched can go together.
-  if (cut_groups) impl_->RunGroups();
+  if (cut_groups) {
+    impl_->cliques.Run();
+    impl_->OnCliqueEvents();
+  }
   if (impl_->draining && !impl_->drained && impl_->posted.size() == 0) impl_->OnDrained();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());

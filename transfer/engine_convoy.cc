@@ -123,7 +123,7 @@ void TransferEngine::Impl::Unlist(Posted& half) {
 }
 
 std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
-  FERRY_CHECK(convoy.stage < Stage::kMatched && !convoy.outstanding);
+  FERRY_CHECK(convoy.stage < Stage::kMatched && !convoy.under_way());
   FlightRecorder::Get().Record("convoy.apart", convoy.id, convoy.count());
   LeaveMatcher(convoy);
   StopTimer(convoy);
@@ -176,7 +176,7 @@ void TransferEngine::Impl::TakeApart(const Half& waiting) {
     PauseConvoys(convoy.spec.key, options.no_convoys_for);
     return TakeApart(convoy);
   }
-  Offered& convoy = *FindOffer(waiting.peer, waiting.transfer);
+  Offered& convoy = *offers.Find(waiting.peer, waiting.transfer);
   PauseConvoys(convoy.offer.key, options.no_convoys_for);
   TakeApart(convoy);
 }
@@ -252,10 +252,7 @@ bool TransferEngine::Impl::IsConvoy(const Offer& offer) {
 }
 
 bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const {
-  if (draining || !peers[peer.value()].offers.Fits(options.offers_per_peer, convoy.uid,
-                                                   SessionOf(convoy.transfer), convoy.key.count)) {
-    return false;
-  }
+  if (draining || !offers.MayWait(peer, convoy)) return false;
   if (tombstones.empty()) return true;
   MatchKey key = convoy.key;
   key.count = 1;
@@ -267,7 +264,7 @@ bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const
 }
 
 bool TransferEngine::Impl::OnSplit(PeerId peer, Split split) {
-  Offered* const convoy = FindOffer(peer, split.transfer);
+  Offered* const convoy = offers.Find(peer, split.transfer);
   if (convoy == nullptr || convoy->count() == 1) return false;
   if (convoy->in_matcher) {
     TakeApart(*convoy);

@@ -39,8 +39,8 @@ void TransferEngine::Impl::SetDraining(std::optional<absl::Time> until) {
   }
   if (!draining) return;
   std::vector<Offered*> alone;
-  for (Offered* offered = waiting_in_order.first(); offered != nullptr;
-       offered = waiting_in_order.Next(*offered)) {
+  for (Offered* offered = offers.first_waiting(); offered != nullptr;
+       offered = offers.NextWaiting(*offered)) {
     if (!MayBeReceived(*offered)) alone.push_back(offered);
   }
   for (Offered* offered : alone) RefuseOffer(*offered);

@@ -77,11 +77,13 @@ void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
     LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
     return End(half, std::move(why));
   }
-  if (!send) {
-    absl::Status theirs = ForOther(half, why);
-    return EndPair(half, std::move(why), std::move(theirs));
-  }
-  if (Ours(half)) return EndPair(*Find(half.partner), ForOther(half, why), why);
+  EndBeforeLaunch(half, std::move(why));
+}
+
+void TransferEngine::Impl::EndBeforeLaunch(Posted& half, absl::Status why) {
+  absl::Status for_other = ForOther(half, why);
+  if (half.spec.side == Side::kReceive) return EndPair(half, std::move(why), std::move(for_other));
+  if (Ours(half)) return EndPair(*Find(half.partner), std::move(for_other), std::move(why));
   if (half.stage == Stage::kWaiting) return End(half, std::move(why));
   StopWatching(half);
   half.withdrawn = true;
@@ -138,7 +140,7 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
       OnDeadline(*half);
       continue;
     }
-    Offered* offered = FindOffer(due->peer, due->transfer);
+    Offered* offered = offers.Find(due->peer, due->transfer);
     FERRY_CHECK(offered != nullptr);
     offered->timed = false;
     Send(due->peer, Done{due->transfer,
@@ -180,18 +182,7 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   absl::Status status = DeadlineStatus(half);
   const bool alone = half.stage < Stage::kMatched && HasReason(status, Reason::kWaitingForPeer);
   if (alone && (!send || Ours(half))) return EndAlone(half, std::move(status));
-  if (!send) {
-    absl::Status theirs = ForOther(half, status);
-    return EndPair(half, std::move(status), std::move(theirs));
-  }
-  if (Ours(half) && half.stage == Stage::kMatched) {
-    return EndPair(*Find(half.partner), ForOther(half, status), status);
-  }
-  if (half.stage == Stage::kWaiting) return End(half, std::move(status));
-  StopWatching(half);
-  half.withdrawn = true;
-  half.why = status;
-  Send(half.peer, Withdraw{half.id, std::move(status)});
+  EndBeforeLaunch(half, std::move(status));
 }
 
 absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
@@ -207,7 +198,7 @@ absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
   if (half.stage < Stage::kMatched) {
     cause = absl::StrCat(PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
     if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
-  } else if (half.handed) {
+  } else if (half.handed()) {
     cause = absl::StrCat("no group took it", WithinText(half));
   } else if (!half.spec.defined) {
     cause = absl::StrCat("data was not defined", WithinText(half));

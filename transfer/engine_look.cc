@@ -41,8 +41,7 @@ bool MayFire(const Posted& half) {
 }  // namespace
 
 const std::string& TransferEngine::Impl::NodeName(PeerId peer) const {
-  static const std::string* const unnamed = new std::string("an unnamed node");
-  return peer.value() < devices.node_names.size() ? devices.node_names[peer.value()] : *unnamed;
+  return ferry::NodeName(devices, peer);
 }
 
 std::string TransferEngine::Impl::NameOf(const Posted& half) const {
@@ -71,14 +70,14 @@ std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   }
   if (MayFire(half)) return "both ends to fire it";
   if (IsArmed(half)) return half.aborted ? "its end" : "the end of a firing";
-  if (half.stage == Stage::kLaunched) return half.outstanding ? "its launch" : "the other end";
+  if (half.stage == Stage::kLaunched) return half.under_way() ? "its launch" : "the other end";
   if (half.stage < Stage::kMatched) {
     if (!Ours(half) && !peers[half.peer.value()].up) {
       return absl::StrCat("the link to ", NodeName(half.peer));
     }
     return absl::StrCat(send ? "the receive at " : "the send at ", NodeName(half.peer));
   }
-  if (half.handed)
+  if (half.handed())
     return absl::StrCat("its turn in a group of ", Describe(CliqueOf(half.spec.key)));
   if (!half.spec.defined && half.spec.defined_value == 0) return "the job that it is a part of";
   if (!half.spec.defined) {
@@ -150,11 +149,7 @@ std::optional<TransferEngine::Row> TransferEngine::Find(TransferId transfer) con
 }
 
 std::vector<TransferEngine::WaitingOffer> TransferEngine::ListOffers(size_t limit) const {
-  std::vector<const Offered*> waiting;
-  waiting.reserve(impl_->waiting_offers);
-  for (const auto& [id, offered] : impl_->offers) {
-    if (offered->in_matcher) waiting.push_back(offered.get());
-  }
+  std::vector<Offered*> waiting = impl_->offers.Waiting();
   const size_t count = std::min(limit, waiting.size());
   std::partial_sort(waiting.begin(), waiting.begin() + count, waiting.end(),
                     [](const Offered* a, const Offered* b) {
@@ -180,25 +175,21 @@ size_t TransferEngine::in_flight(SessionId session) const {
   return entry == impl_->per_session.end() ? 0 : entry->second.count;
 }
 
-size_t TransferEngine::waiting_offers() const { return impl_->waiting_offers; }
+size_t TransferEngine::waiting_offers() const { return impl_->offers.waiting(); }
 
 absl::btree_map<PeerId, size_t> TransferEngine::OffersHeld() const {
   absl::btree_map<PeerId, size_t> held;
-  for (const auto& [id, offered] : impl_->offers) {
-    if (offered->in_matcher) held[id.first] += offered->count();
-  }
+  for (const Offered* offered : impl_->offers.Waiting()) held[offered->peer] += offered->count();
   return held;
 }
 
-uint64_t TransferEngine::KeptFor(PeerId peer) const {
-  return impl_->peers[peer.value()].kept.bytes();
-}
+uint64_t TransferEngine::KeptFor(PeerId peer) const { return impl_->offers.kept(peer); }
 
 size_t TransferEngine::TombstonesHeld(PeerId peer) const { return impl_->tombstones.size(peer); }
 
-size_t TransferEngine::waiting_pairs() const { return impl_->leader.waiting(); }
+size_t TransferEngine::waiting_pairs() const { return impl_->cliques.waiting(); }
 
-size_t TransferEngine::groups() const { return impl_->groups.size(); }
+size_t TransferEngine::groups() const { return impl_->cliques.groups(); }
 
 uint64_t TransferEngine::ignored_messages() const { return impl_->ignored; }
 

@@ -73,16 +73,16 @@ void TransferEngine::Impl::NoticeOld(size_t most) {
     most -= std::min<size_t>(most, young->count());
     Notice(*std::exchange(young, in_order.Next(*young)));
   }
-  while (most > 0 && young_offer != nullptr && young_offer->came + kYoung <= clock) {
-    most -= std::min<size_t>(most, young_offer->count());
-    Notice(*std::exchange(young_offer, waiting_in_order.Next(*young_offer)));
+  while (most > 0 && offers.young() != nullptr && offers.young()->came + kYoung <= clock) {
+    most -= std::min<size_t>(most, offers.young()->count());
+    Notice(offers.PassYoung());
   }
 }
 
 absl::Time TransferEngine::Impl::NextNotice() const {
   absl::Time next = absl::InfiniteFuture();
   if (young != nullptr) next = young->posted + kYoung;
-  if (young_offer != nullptr) next = std::min(next, young_offer->came + kYoung);
+  if (offers.young() != nullptr) next = std::min(next, offers.young()->came + kYoung);
   return next;
 }
 
@@ -120,8 +120,8 @@ bool TransferEngine::Impl::MayLook() {
   while (young != nullptr && may_add(young->count())) {
     Notice(*std::exchange(young, in_order.Next(*young)));
   }
-  while (young_offer != nullptr && may_add(young_offer->count())) {
-    Notice(*std::exchange(young_offer, waiting_in_order.Next(*young_offer)));
+  while (offers.young() != nullptr && may_add(offers.young()->count())) {
+    Notice(offers.PassYoung());
   }
   return true;
 }

@@ -16,10 +16,6 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes");
 }
 
-// A group of so few bytes that took so much longer than a transfer does had to wait for SMs.
-constexpr uint64_t kTellingBytes = RouteEstimate::kLatencyBytes;
-constexpr absl::Duration kLateGroup = absl::Milliseconds(1);
-
 }  // namespace
 
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
@@ -44,7 +40,7 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
   Posted* send = source.peer == devices.self ? Find(source.transfer) : nullptr;
   if (send == nullptr) {
-    Offered* offered = FindOffer(source.peer, source.transfer);
+    Offered* offered = offers.Find(source.peer, source.transfer);
     FERRY_CHECK(offered != nullptr);
     if (offered->in_matcher) ForgetWaiting(*offered);  // there first: the matcher has let go of it
     StopTimer(*offered);
@@ -137,35 +133,13 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   ++receive.attempt;
   FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
                                receive.spec.bytes);
-  Launch& launch = out.launches.emplace_back();
-  if (armed) {
-    StopTimer(receive);
-    launch.armed.emplace();
-    launch.armed->batch = receive.spec.over_timeline;
-    launch.armed->slot = source.slot;
-  }
   if (Ours(receive)) {
     Posted& send = *Find(receive.partner);
     send.stage = Stage::kLaunched;
     send.route = route;
-    if (armed) {
-      StopTimer(send);
-      launch.armed->source = send.id;
-      launch.armed->source_batch = send.spec.over_timeline;
-    }
-  } else if (armed && !agreed && source.slot != 0) {
-    Send(receive.peer,
-         Go{receive.partner, receive.attempt, route, bundled ? receive.batch.value() : 0});
   }
-  if (bundled) {
-    Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
-    if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
-    bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
-                    InOnePiece(receive.spec.layout) &&
-                    receive.spec.bytes >= options.batch.chunk_bytes;
-    launch.armed->bundle = receive.bundle;
-    launch.armed->place = receive.partner.value();
-  }
+  Launch& launch = out.launches.emplace_back();
+  if (armed) launch.armed = ArmPair(receive, source);
   // What is armed stays until it is aborted: it says nothing of the route's speed.
   if (!armed) BeginEstimate(receive, route);
   if (!armed && route == Route::kMapped) {
@@ -189,9 +163,36 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   }
 }
 
+Armed TransferEngine::Impl::ArmPair(Posted& receive, const SourceHalf& source) {
+  const bool bundled = receive.route == Route::kNccl;
+  StopTimer(receive);
+  Armed armed;
+  armed.batch = receive.spec.over_timeline;
+  armed.slot = source.slot;
+  if (Ours(receive)) {
+    Posted& send = *Find(receive.partner);
+    StopTimer(send);
+    armed.source = send.id;
+    armed.source_batch = send.spec.over_timeline;
+  } else if (!TwoSided(receive.route) && source.slot != 0) {
+    Send(receive.peer,
+         Go{receive.partner, receive.attempt, receive.route, bundled ? receive.batch.value() : 0});
+  }
+  if (bundled) {
+    Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
+    if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
+    bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
+                    InOnePiece(receive.spec.layout) &&
+                    receive.spec.bytes >= options.cliques.batch.chunk_bytes;
+    armed.bundle = receive.bundle;
+    armed.place = receive.partner.value();
+  }
+  return armed;
+}
+
 void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
   // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && half.chunks_out == 0) OrderAbort(half, why);
+  if (!half.aborted && !half.pinned()) OrderAbort(half, why);
   half.aborted = true;
   if (half.why.ok()) half.why = std::move(why);
 }
@@ -201,7 +202,7 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   Posted* half = Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
-  if (half->route == Route::kNccl) LeaveBundle(*half);
+  if (half->route == Route::kNccl) cliques.bundles().Leave(std::exchange(half->bundle, 0));
   if (RouteEstimate* const estimate = std::exchange(half->estimate, nullptr)) {
     estimate->OnDone(clock, half->spec.bytes, status.ok());
   }
@@ -353,7 +354,7 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   const MatchKey& key = receive.spec.key;
   const RouteChoice::Picked choice = routes.Pick(clock, key.source, key.destination, source.bytes,
                                                  excluded, receive.spec.prepared);
-  if (choice.missed > absl::ZeroDuration()) MissCommunicator(CliqueOf(key), choice.missed);
+  if (choice.missed > absl::ZeroDuration()) cliques.ranks().Miss(CliqueOf(key), choice.missed);
   return choice.route;
 }
 
@@ -369,13 +370,6 @@ void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
   const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
                     routes.SmsBusy(clock, CliqueOf(receive.spec.key));
   estimate->OnDone(clock, receive.spec.bytes, moved && !late);
-}
-
-void TransferEngine::Impl::ObserveSms(const GroupRecord& group) {
-  if (group.bytes > kTellingBytes) return;
-  const std::optional<absl::Duration> usual = routes.UsualGroup(group.peer, group.clique);
-  if (!usual) return;  // wherever the peer is
-  ranks.at(group.clique).sms.OnKernelOver(clock - group.began > *usual + kLateGroup, clock);
 }
 
 absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHalf& source,

@@ -19,11 +19,6 @@ absl::Status Failure(absl::Status status) {
   return Error(absl::StatusCode::kInternal, Reason::kProtocolError, "no reason was given");
 }
 
-absl::Status OfferError(const Offer& offer, absl::StatusCode code, Reason reason,
-                        absl::string_view cause) {
-  return Error(code, reason, absl::StrCat("offer of ", Describe(offer.key), ": ", cause));
-}
-
 }  // namespace
 
 void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
@@ -34,6 +29,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
   if (peer.left) return;
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
+  cliques.OnPeerUp(id);
   peer.features = features;
   routes.OnPeerUp(id, std::move(table), std::move(gpus));
   for (Posted* send : Sorted([&](const Posted& half) {
@@ -55,19 +51,14 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.up = false;
   peer.drains_until.reset();
   peer.drained = false;
-  peer.more_until = absl::InfinitePast();
   routes.OnPeerLost(id);
   peer.slots = PreparedSlots();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
-  std::vector<Offered*> theirs;
-  for (const auto& [key, offered] : offers) {
-    if (key.first == id) theirs.push_back(offered.get());
-  }
-  for (Offered* offered : theirs) Erase(*offered);
+  for (Offered* offered : offers.Of(id)) Erase(*offered);
   tombstones.Forget(id);
   members.OnPeerLost(id);
-  GroupsPeerLost(id, why);
+  cliques.OnPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
     if (half->withdrawn && half->spec.side == Side::kReceive) {
@@ -76,7 +67,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
     }
     absl::Status lost = UnreachableStatus(*half, why);
     half->slot = 0;  // of a page that is gone
-    if (!half->outstanding) {
+    if (!half->under_way()) {
       End(*half, std::move(lost));
       continue;
     }
@@ -97,7 +88,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   Offer& offer =
       std::get<Offer>(out.messages.emplace_back(send.peer, std::in_place_type<Offer>).second);
   offer.prepared = spec.prepared;
-  if (spec.prepared) offer.slot = TakeSlot(send);
+  if (spec.prepared) offer.slot = send.slot = peers[send.peer.value()].slots.Take(send.batch);
   offer.transfer = send.id;
   offer.key = spec.key;
   offer.bytes = spec.bytes;
@@ -128,14 +119,14 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(SendFailed& m) { return impl.OnSendFailed(peer, std::move(m)); }
       bool operator()(HandOver& m) { return impl.OnHandOver(peer, m); }
       bool operator()(TakeBack& m) { return impl.OnTakeBack(peer, m); }
-      bool operator()(Group& m) { return impl.OnGroup(peer, m); }
-      bool operator()(Granted& m) { return impl.OnGranted(peer, m); }
-      bool operator()(GroupFailed& m) { return impl.OnGroupFailed(peer, std::move(m)); }
-      bool operator()(AttemptOver& m) { return impl.OnAttemptOver(peer, m); }
-      bool operator()(Evict& m) { return impl.OnEvict(peer, m); }
-      bool operator()(OpenComm& m) { return impl.OnOpenComm(peer, std::move(m)); }
-      bool operator()(WarmComm& m) { return impl.OnWarmComm(peer, m); }
-      bool operator()(Fire& m) { return impl.OnFire(peer, m); }
+      bool operator()(Group& m) { return impl.cliques.OnGroup(peer, m); }
+      bool operator()(Granted& m) { return impl.cliques.OnGranted(peer, m); }
+      bool operator()(GroupFailed& m) { return impl.cliques.OnGroupFailed(peer, m); }
+      bool operator()(AttemptOver& m) { return impl.cliques.OnAttemptOver(peer, m); }
+      bool operator()(Evict& m) { return impl.cliques.OnEvict(peer, m); }
+      bool operator()(OpenComm& m) { return impl.cliques.ranks().OnOpenComm(peer, std::move(m)); }
+      bool operator()(WarmComm& m) { return impl.cliques.ranks().OnWarmComm(peer, m); }
+      bool operator()(Fire& m) { return impl.cliques.bundles().OnFire(peer, m); }
       bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
@@ -144,6 +135,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Apart& m) { return impl.OnApart(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
+    OnCliqueEvents();
   }
   if (!sense) ++ignored;
 }
@@ -164,11 +156,7 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
     const auto tombstone = tombstones.Take(now, Side::kSend, offer.key);
     if (tombstone) return EndOf(*tombstone);
   }
-  const KeptBytes& kept = peers[peer.value()].kept;
-  const uint64_t bytes = KeptBytesOf(offer.key, offer.layout);
-  if (kept.Fits(bytes)) return absl::OkStatus();
-  return kept.Full(now, bytes, absl::StrCat("offer of ", Describe(offer.key)), NodeName(peer),
-                   "limits.peer_kept_bytes");
+  return offers.RoomFor(now, peer, offer, NodeName(peer));
 }
 
 bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
@@ -181,14 +169,11 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     Send(peer, Done{id, std::move(why), Route::kUnspecified});
     return true;
   }
-  auto owned = std::make_unique<Offered>();
-  Offered& offered = *owned;
-  if (!offers.try_emplace(std::make_pair(peer, id), std::move(owned)).second) return false;
-  FlightRecorder::Get().Record("offer", id, peer.value(), offer.bytes);  // the peer's id
-  offered.peer = peer;
-  offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
-  offered.offer = std::move(offer);
-  Keep(offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
+  const uint64_t bytes = offer.bytes;
+  Offered* const added = offers.Add(now, peer, std::move(offer));
+  if (added == nullptr) return false;
+  Offered& offered = *added;
+  FlightRecorder::Get().Record("offer", id, peer.value(), bytes);  // the peer's id
   const Half source{Side::kSend, peer, id};
   TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
   if (result.outcome == TransferMatcher::Outcome::kApart) {
@@ -221,28 +206,11 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
 }
 
 void TransferEngine::Impl::LetWait(absl::Time now, Offered& offered) {
-  Peer& from = peers[offered.peer.value()];
-  const uint32_t uid = offered.offer.uid;
-  const SessionId session = SessionOf(offered.offer.transfer);
-  if (!from.offers.Fits(options.offers_per_peer, uid, session, offered.count())) {
+  if (!offers.MayWait(offered.peer, offered.offer)) {
     matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
-    absl::Status full =
-        OfferError(offered.offer, absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                   absl::StrCat(from.offers.all(), " offers of ", NodeName(offered.peer),
-                                " wait here already, ", from.offers.OfUser(uid), " of them of uid ",
-                                uid, ", ", from.offers.OfSession(uid, session),
-                                " of these of the session; limits.offers_per_peer is ",
-                                options.offers_per_peer));
-    const std::optional<absl::Duration> after =
-        from.offers.RetryAfterFor(now, options.offers_per_peer, uid, session, offered.count());
-    return Answer(offered, after ? WithRetryAfter(std::move(full), *after) : std::move(full));
+    return Answer(offered, offers.WhyNotWait(now, offered, NodeName(offered.peer)));
   }
-  offered.in_matcher = true;
-  offered.came = now;
-  waiting_in_order.Add(offered);
-  if (young_offer == nullptr) young_offer = &offered;
-  waiting_offers += offered.count();
-  from.offers.Take(uid, session, now + offered.offer.deadline, offered.count());
+  offers.Wait(now, offered);
   SetTimer(offered);
 }
 
@@ -252,7 +220,7 @@ void TransferEngine::Impl::Answer(Offered& offered, absl::Status why) {
 }
 
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
-  Offered* offered = FindOffer(peer, ready.transfer);
+  Offered* offered = offers.Find(peer, ready.transfer);
   if (offered == nullptr || offered->offer.ready) return false;
   Posted* receive = Find(offered->receive);
   if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
@@ -264,7 +232,7 @@ bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
 }
 
 bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw) {
-  Offered* offered = FindOffer(peer, withdraw.transfer);
+  Offered* offered = offers.Find(peer, withdraw.transfer);
   if (offered == nullptr) return false;
   absl::Status why = Failure(std::move(withdraw.status));
   Posted* receive = Find(offered->receive);
@@ -294,7 +262,7 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
 }
 
 bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
-  Offered* offered = FindOffer(peer, failed.transfer);
+  Offered* offered = offers.Find(peer, failed.transfer);
   if (offered == nullptr) return false;
   Posted* receive = Find(offered->receive);
   if (receive == nullptr || !receive->outstanding ||
@@ -304,7 +272,8 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
   }
   const absl::Status theirs = Failure(std::move(failed.status));
   absl::Status ours = Annotate(theirs, PlaceOf(Side::kSend, receive->spec.key));
-  if (const Bundle* bundle = FindBundle(receive->bundle); bundle != nullptr && bundle->begun) {
+  if (const Bundle* bundle = cliques.bundles().Find(receive->bundle);
+      bundle != nullptr && bundle->begun) {
     Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
   } else {
     Abort(*receive, std::move(ours));
@@ -324,7 +293,7 @@ Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
 }
 
 void TransferEngine::Impl::StopLaunch(Posted& send) {
-  if (send.aborted || send.chunks_out > 0) return;
+  if (send.aborted || send.pinned()) return;
   OrderAbort(send, absl::AbortedError("the destination tries another launch"));
   send.aborted = true;
 }
@@ -351,17 +320,19 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   const bool arms = by_slot || (prepared && go.route == Route::kTcp);
   if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
       (prepared && !arms && !send->wanted) ||
-      (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed ||
+      (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed() ||
       go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   LeaveMatcher(*send);
-  if (send->bundle != 0 && send->route != Route::kNccl) LeaveBundle(*send);  // never launched there
+  if (send->bundle != 0 && send->route != Route::kNccl) {  // never launched there
+    cliques.bundles().Leave(std::exchange(send->bundle, 0));
+  }
   // At once, since the destination may want a firing before our launch before is answered.
   if (bundles) JoinBundle(*send, TransferId(go.tag), send->slot);
-  if (!send->outstanding) {
+  if (!send->under_way()) {
     LaunchSend(*send, go);
     return true;
   }
@@ -385,7 +356,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
     return true;
   }
   LeaveMatcher(*send);
-  if (send->handed) TakeRest(*send);
+  if (send->handed()) cliques.TakeRest(*send->load);
   absl::Status status = std::move(done.status);
   if (status.ok() && !send->spec.defined) {
     status = Error(absl::StatusCode::kInternal, Reason::kProtocolError,
@@ -404,7 +375,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   }
   const bool same_launch = send->route == done.route;
   if (done.route != Route::kUnspecified) send->route = done.route;
-  if (!send->outstanding) {
+  if (!send->under_way()) {
     End(*send, std::move(status));
     return true;
   }
@@ -427,7 +398,8 @@ PeerId TransferEngine::Impl::AddPeer(const std::string& name,
   if (known == names.end()) {
     FERRY_CHECK(names.size() == peers.size());
     names.push_back(name);
-    peers.emplace_back(options.kept_per_peer);
+    peers.emplace_back();
+    offers.AddPeer();
     tombstones.AddPeer();
     routes.AddPeer();
   } else {
@@ -456,7 +428,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
   // What waited for a link. What was under way on one that is lost has its outcome, and ends when
   // its launch is answered.
   for (Posted* half :
-       Sorted([&](const Posted& half) { return half.peer == id && !half.outstanding; })) {
+       Sorted([&](const Posted& half) { return half.peer == id && !half.under_way(); })) {
     End(*half, LeftStatus(*half));
   }
   tombstones.Forget(id);  // also those of halves that have only waited

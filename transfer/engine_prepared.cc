@@ -6,32 +6,9 @@
 
 namespace ferry {
 
-uint32_t TransferEngine::Impl::TakeSlot(Posted& send) {
-  PreparedSlots& slots = peers[send.peer.value()].slots;
-  const auto [entry, first] = slots.batches.try_emplace(send.batch);
-  PreparedSlots::Use& use = entry->second;
-  if (first) {
-    if (!slots.returned.empty()) {
-      use.slot = slots.returned.back();
-      slots.returned.pop_back();
-    } else if (slots.given < kPreparedSlots) {
-      use.slot = ++slots.given;
-    } else {
-      slots.batches.erase(entry);
-      return 0;
-    }
-  }
-  ++use.sends;
-  return send.slot = use.slot;
-}
-
 void TransferEngine::Impl::ReturnSlot(Posted& send) {
-  PreparedSlots& slots = peers[send.peer.value()].slots;
   send.slot = 0;
-  const auto entry = slots.batches.find(send.batch);
-  if (--entry->second.sends > 0) return;
-  slots.returned.push_back(entry->second.slot);
-  slots.batches.erase(entry);
+  peers[send.peer.value()].slots.Return(send.batch);
 }
 
 void TransferEngine::Impl::AwaitFiring(Posted& half) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TransferEngine keeps of each transfer, offer and group: plain records, private to
+// What TransferEngine keeps of each transfer: plain records, private to
 // engine*.cc. Who owns them and what holds between them: transfer/engine_state.h.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,8 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "transfer/clique/load.h"
 #include "transfer/deadlines.h"
 #include "transfer/engine.h"
+#include "transfer/offer_book.h"
 #include "transfer/placed_list.h"
 
 namespace ferry {
@@ -24,12 +25,6 @@ enum class Stage : uint8_t {
   kMatched,
   kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
 };
-
-// The source of an offer runs its deadline; so much later it is over here, for a source that
-// forgot.
-inline constexpr absl::Duration kOfferGrace = absl::Seconds(1);
-
-struct Offered;
 
 // What a half that is a convoy has besides.
 struct Convoy {
@@ -83,60 +78,18 @@ struct Posted {
   uint64_t firings = 0;
   bool wanted = false;
   bool arrived = false;
-  // Route nccl: given to the leader, and not all of it cut yet; how much of it is in groups, in how
-  // many, and how much has arrived. `outstanding` means that some group is not over, `why` why a
-  // chunk failed.
-  bool handed = false;
-  uint32_t chunks_out = 0;
-  uint64_t cut = 0;
-  uint64_t moved = 0;
+  // Route nccl, not prepared: what groups carry of the half, once it was handed over to them.
+  std::unique_ptr<Load> load;
   RouteEstimate* estimate = nullptr;       // a receive's, which waits to be told how it went
   int64_t look_nanos = Deadlines::kNever;  // when it is looked at: see engine_near.cc
   uint64_t bundle = 0;                     // prepared, on nccl: which it is in
   std::unique_ptr<Convoy> convoy;
 
   uint32_t count() const { return spec.key.count; }
-};
-
-// A group of ours, from asking for our lane until its launch is answered.
-struct GroupRecord {
-  enum class Stage : uint8_t { kAsking, kGranting, kLaunched };  // kGranting: the follower's lane
-  struct Part {
-    TransferId half;      // ours; pinned
-    uint64_t bundle = 0;  // not 0: of its firing
-    Chunk chunk;
-  };
-  Clique clique;
-  PeerId peer;
-  bool leads = false;
-  Stage stage = Stage::kAsking;
-  uint32_t attempt = 0;
-  uint64_t number = 0;
-  std::vector<Part> parts;  // none yet while a leader asks
-  uint64_t bytes = 0;       // of these
-  std::vector<uint32_t> refused;
-  absl::Status why;  // of its attempt's abort
-  int64_t timer = std::numeric_limits<int64_t>::max();
-  absl::Time began;  // launched, and the first in its lane's queue
-  // For `group_deadline`, here; and at its follower, as that says.
-  bool late = false;
-  bool late_there = false;
-};
-
-// A send offered by a peer.
-struct Offered {
-  ListPlace<Offered> place;  // among those that wait
-  PeerId peer;
-  Offer offer;
-  absl::Time came;
-  int64_t deadline_nanos = 0;
-  bool in_matcher = false;
-  bool searchable = false;  // as Posted's
-  bool timed = false;
-  TransferId receive;  // ours, once matched
-  uint64_t kept = 0;   // that its peer's account has for it
-
-  uint32_t count() const { return offer.key.count; }
+  bool handed() const { return load != nullptr && load->handed; }
+  bool pinned() const { return load != nullptr && load->pinned(); }
+  // A launch of ours, or a group with a chunk of it, is not over.
+  bool under_way() const { return outstanding || pinned(); }
 };
 
 // The source's half of a pair as the destination sees it, wherever it was posted.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
 // engine_pair.cc compares and launches pairs, by the routes that they take, engine_prepared.cc
-// has what only prepared ones do, engine_peer.cc talks with peers, engine_group.cc makes groups of
-// pairs, engine_bundle.cc fires prepared ones in groups, engine_comm.cc has their communicators
-// opened and ended, engine_end.cc ends what is cancelled, late or orphaned, engine_near.cc knows
+// has what only prepared ones do, engine_peer.cc talks with peers, engine_clique.cc hands transfers
+// to the cliques (transfer/clique), which carry them in groups, engine_end.cc ends what is
+// cancelled, late or orphaned, engine_near.cc knows
 // who waits for long and what there is instead of the other half, engine_members.cc ends what waits
 // for devices whose members are gone, engine_convoy.cc makes convoys and takes them apart,
 // engine_look.cc only looks.
@@ -31,18 +31,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "transfer/bundle.h"
+#include "transfer/clique/cliques.h"
 #include "transfer/deadlines.h"
 #include "transfer/device_owners.h"
 #include "transfer/engine.h"
 #include "transfer/engine_records.h"
-#include "transfer/group_leader.h"
 #include "transfer/members.h"
 #include "transfer/near_misses.h"
+#include "transfer/offer_book.h"
 #include "transfer/peer_state.h"
 #include "transfer/placed_list.h"
-#include "transfer/rank.h"
-#include "transfer/reservations.h"
 #include "transfer/route_choice.h"
 #include "transfer/sharded_map.h"
 #include "transfer/tombstones.h"
@@ -52,8 +50,6 @@ namespace ferry {
 inline constexpr int64_t kNever = Deadlines::kNever;
 
 struct TransferEngine::Impl {
-  using Groups = absl::btree_map<uint64_t, GroupRecord>;  // by ticket
-
   Impl(DeviceMap devices, Options options);
 
   // --- engine.cc: posting and the tables.
@@ -65,7 +61,6 @@ struct TransferEngine::Impl {
   void OnDefined(TransferId id);
   // By the id of a half, or of the first one of a convoy.
   Posted* Find(TransferId id) const;
-  Offered* FindOffer(PeerId peer, TransferId id) const;
   // Of a device that is known, or was when a transfer with it was posted.
   PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }
   bool Ours(const Posted& half) const { return half.peer == devices.self; }
@@ -95,8 +90,6 @@ struct TransferEngine::Impl {
   void End(Posted& half, absl::Status status);
   // An offer waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
-  // Counts `bytes` for an offer, instead of what was counted for it.
-  void Keep(Offered& offered, uint64_t bytes);
   // Takes an offer out of all tables.
   void Erase(Offered& offered);
 
@@ -110,6 +103,9 @@ struct TransferEngine::Impl {
     return receive.spec.priority != 0 ? receive.spec.priority : source.priority;
   }
   void LaunchPair(Posted& receive, Route route);
+  // What fires a prepared pair that is launched now; the source is told to arm its half, where it
+  // must.
+  Armed ArmPair(Posted& receive, const SourceHalf& source);
   void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
   void OnReceiveDone(Posted& receive, const absl::Status& status);
   // Nothing was moved by the route it was launched on.
@@ -129,14 +125,10 @@ struct TransferEngine::Impl {
   void BeginEstimate(Posted& receive, Route route);
   // Tells the route's estimate how the groups of a receive went.
   void EndEstimate(Posted& receive, bool moved);
-  // A group is over: what its time says of the SMs of both ends, on which it has kernels.
-  void ObserveSms(const GroupRecord& group);
   absl::Status NoRoute(const Posted& receive, const SourceHalf& source,
                        const absl::Status& last_failure) const;
 
   // --- engine_prepared.cc: what is fired again and again.
-  // The slot that the batch of a send has on its link, or 0.
-  uint32_t TakeSlot(Posted& send);
   void ReturnSlot(Posted& send);
   // ucx: the half waits for its next firing.
   void AwaitFiring(Posted& half);
@@ -179,108 +171,35 @@ struct TransferEngine::Impl {
   void StopLaunch(Posted& send);
   Posted* FindSendTo(PeerId peer, TransferId id) const;
 
-  // --- engine_group.cc: groups.
+  // --- engine_clique.cc: what transfers, prepared ones too, have to do with groups.
   void HandOverPair(Posted& receive);
-  // What is in no group yet shall not be.
-  void TakeRest(Posted& receive);
-  // The same, and the pair ends with `why` when the groups that carry it are over.
-  void DropRest(Posted& receive, absl::Status why);
-  // Asks for the lanes of groups that are due and goes on with those that were granted.
-  void RunGroups();
-  void OnLaneGranted(uint64_t id);
-  void CutGroup(uint64_t id, GroupRecord& group);
-  // What a group of large ones may have.
-  uint64_t RoomFor(const Clique& clique) const;
-  std::vector<GroupChunk> ChunksOf(const GroupRecord& group) const;
-  void LaunchGroup(uint64_t id, GroupRecord& group);
-  // It is the first in its lane's queue now.
-  void BeginGroup(uint64_t id, GroupRecord& group);
-  void MeasureGroup(const GroupRecord& group);
-  void OnGroupDone(uint64_t id, const absl::Status& status, std::vector<TransferId>* left);
-  void OnGroupTimers();
-  void GroupsPeerLost(PeerId peer, const absl::Status& why);
   bool OnHandOver(PeerId peer, const HandOver& message);
-  void OnMore(PeerId peer, bool more);
-  bool HasMore(PeerId peer) const { return clock < peers[peer.value()].more_until; }
   bool OnTakeBack(PeerId peer, const TakeBack& message);
-  bool OnGroup(PeerId peer, const Group& message);
-  bool OnGranted(PeerId peer, const Granted& message);
-  // One of ours that this follower knows by its number.
-  Groups::iterator FindLed(PeerId follower, const Clique& clique, uint64_t number,
-                           GroupRecord::Stage stage);
-  bool Leads(PeerId leader, const Clique& clique, PeerId follower) const;
-  // Our half of a chunk, if it may go into a group.
-  Posted* HalfFor(const GroupRecord& group, const Chunk& chunk) const;
-  // False if the chunk may not go into the group.
-  bool TakeChunk(GroupRecord& group, const Chunk& chunk);
-  void Pin(GroupRecord& group, Posted& half, const Chunk& chunk);
-  // A chunk is over: with this status, or without having been launched.
-  void Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status);
+  // A load for groups, of a half that has none.
+  std::unique_ptr<Load> MakeLoad(const Posted& half) const;
+  // Of our half of a transfer, if it may be in a group of this clique: see Cliques::FindLoad.
+  Load* LoadOf(PeerId peer, const Clique& clique, const PairName& name, bool receives);
+  // What is in no group yet shall not be, and the pair ends with `why` when the groups that carry
+  // it are over.
+  void DropRest(Posted& receive, absl::Status why);
   // Goes on with a half when no group carries it any more.
   void Settle(TransferId id);
-  // `left`: gets the halves instead.
-  void Settle(const std::vector<GroupRecord::Part>& parts, std::vector<TransferId>* left = nullptr);
-  void SetGroupTimer(uint64_t id, GroupRecord& group, absl::Duration after);
-  void StopGroupTimer(uint64_t id, GroupRecord& group);
-  // Gives the lane back and forgets the group.
-  GroupRecord EraseGroup(uint64_t id);
-
-  // --- engine_bundle.cc: prepared transfers in groups.
-  Bundle* FindBundle(uint64_t number);
-  // Whether a send may be armed so: not once its bundle has been fired, or is about to be, for
-  // which all of its batch were armed.
-  bool MayJoinBundle(const Posted& send, TransferId batch) const;
+  // Handles what the cliques have to tell. `left`: gets the halves that are to be settled instead.
+  void OnCliqueEvents(std::vector<TransferId>* left = nullptr);
+  void OnGroupDone(uint64_t id, const absl::Status& status, std::vector<TransferId>* left);
+  // The name of a bundle, alike at both ends: by the destination's batch and the source's slot.
+  static PairName BundleName(const Posted& half, TransferId batch, uint32_t slot);
   // The half is in the bundle of this name, which its end alone ends.
+  bool MayJoinBundle(const Posted& send, TransferId batch) const;
   Bundle& JoinBundle(Posted& half, TransferId batch, uint32_t slot);
-  void LeaveBundle(Posted& half);
-  // Nothing more is fired.
-  void BreakBundle(Bundle& bundle);
   // Orders the abort of a half's launch; of a bundle's as soon as no group carries it.
   void OrderAbort(Posted& half, absl::Status why);
-  void OnFiringWanted(uint64_t number);
-  bool OnFire(PeerId peer, const Fire& message);
-  // At the leader: hands the next firing over if both ends want it.
-  void TryFire(Bundle& bundle);
-  // The number of the bundle, if the chunk may go into a group; else 0.
-  uint64_t BundleFor(const GroupRecord& group, const Chunk& chunk);
-  void PinBundle(GroupRecord& group, uint64_t number, const Chunk& chunk);
-  // Of a group of ours that is cut and not granted yet.
-  void OrderAhead(uint64_t id, const GroupRecord& group);
+  // The same with a bundle.
   void SettleBundle(uint64_t number);
-  // Ends what is in it, or lets it take another route if nothing was fired and there is no
+  // Ends what is in a bundle, or lets it take another route if nothing was fired and there is no
   // communicator.
   void FailBundle(uint64_t number, const absl::Status& why);
-  void FailBundlesOf(const Clique& clique, const absl::Status& why);
-
-  // --- engine_comm.cc: communicators.
-  void OpenAttempt(const Clique& clique, uint32_t attempt);
-  bool OnOpenComm(PeerId peer, OpenComm message);
-  void OnCommunicatorId(const Clique& clique, uint32_t attempt, std::string unique_id);
-  void OnCommunicatorOpened(const Clique& clique, uint32_t attempt);
-  void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
-  absl::Status WarmCommunicator(const Clique& clique);
-  // A transfer would have been so much faster on one.
-  void MissCommunicator(const Clique& clique, absl::Duration missed);
-  bool OnWarmComm(PeerId peer, const WarmComm& message);
-  void EvictCommunicator(const Clique& clique, bool busy);
-  bool OnEvict(PeerId peer, const Evict& message);
-  void CloseIdle(const Clique& clique, uint32_t attempt);
-  // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
-  void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                   const absl::Status& status);
-  bool OnGroupFailed(PeerId peer, GroupFailed message);
-  bool OnAttemptOver(PeerId peer, const AttemptOver& message);
-  // What an attempt's end does here, whoever has ended it.
-  void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                    const absl::Status& status);
-  // Of an attempt that nothing is launched on any more; false if it is not in use here, or closing.
-  bool BeginClose(const Clique& clique, uint32_t attempt);
-  static bool IsClosing(const Rank& rank, uint32_t attempt);
-  static bool EndClose(Rank& rank, uint32_t attempt);
-  // At a follower: closes what no group is on, and says so.
-  void CloseQuiet(const Clique& clique);
-  void OnOpenTimers();
-  void StopOpenTimer(const Clique& clique, Rank& rank);
+  void OnCliqueUnavailable(const Clique& clique, const absl::Status& why);
 
   // --- engine_convoy.cc: alike halves of a batch that are carried as one. All is by the convoy's
   // id, but for what is named a member's. A convoy is taken apart only while it is not matched.
@@ -335,6 +254,9 @@ struct TransferEngine::Impl {
 
   // --- engine_end.cc: what ends early.
   void CancelHalf(Posted& half, absl::Status why);
+  // Ends a half that is not launched, with the pair if there is one. A send that was offered is
+  // withdrawn, and ends when the peer answers.
+  void EndBeforeLaunch(Posted& half, absl::Status why);
   void EndSession(SessionId session, absl::string_view why);
   // Goes on with sessions that end, at most `most` halves.
   void EndSome(size_t most);
@@ -439,7 +361,7 @@ struct TransferEngine::Impl {
   RouteChoice routes;
   TransferMatcher matcher;
   ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
-  absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers;
+  OfferBook offers;
   PlacedList<Posted, &Posted::place> in_order;
   struct OfSession {
     size_t count = 0;
@@ -458,8 +380,6 @@ struct TransferEngine::Impl {
   Deadlines looks;  // of halves posted here
   // The oldest that were not noticed yet; null: all were.
   Posted* young = nullptr;
-  Offered* young_offer = nullptr;
-  PlacedList<Offered, &Offered::place> waiting_in_order;  // offers
   NearMisses near;
   // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
   // no successor.
@@ -476,25 +396,16 @@ struct TransferEngine::Impl {
   Posted* swept = nullptr;
   absl::Time sweep_at = absl::InfiniteFuture();
   absl::Time last_sweep = absl::InfinitePast();
-  GroupLeader leader;
-  LaneReservations lanes;
-  Groups groups;
-  absl::btree_map<Clique, Rank> ranks;
-  absl::btree_set<std::pair<int64_t, uint64_t>> group_timers;
-  absl::btree_set<std::pair<int64_t, Clique>> open_timers;
-  absl::btree_map<uint64_t, Bundle> bundles;
-  absl::flat_hash_map<std::pair<Clique, PairName>, uint64_t> bundle_names;
-  uint64_t next_bundle = 1;
-  uint64_t next_group = 1;
   absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;
+  CliqueContext context;
+  Cliques cliques;
   // Prepared batches of which a transfer has ended: why, and how many they are.
   absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
   std::optional<absl::Time> draining;  // ourselves: see SetDraining
   bool drained = false;                // and peers know that nothing is in flight
   uint64_t next_tag = 1;
   uint64_t ignored = 0;
-  size_t waiting_offers = 0;
 };
 
 }  // namespace ferry

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "transfer/group.h"
+#include "transfer/clique/group.h"
 #include "transfer/types.h"
 
 namespace ferry {

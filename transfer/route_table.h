@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/ids.h"
-#include "transfer/group.h"
+#include "transfer/clique/group.h"
 #include "transfer/route_estimate.h"
 #include "transfer/types.h"
 

@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
-#include "transfer/group.h"
+#include "transfer/clique/group.h"
 #include "transfer/layout.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/batcher.h"
+#include "transfer/clique/batcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,27 +8,27 @@ namespace ferry {
 namespace {
 
 constexpr size_t kMost = 24;
-const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
 const SessionId kOne(1), kTwo(2);
 
 class OfferSharesTest : public testing::Test {
  protected:
   // As many as the session may have, each to end after `deadline`.
   void Fill(uint32_t uid, SessionId session, absl::Duration deadline) {
-    while (shares_.Fits(kMost, uid, session)) shares_.Take(uid, session, kNow + deadline);
+    while (shares_.Fits(kMost, uid, session)) shares_.Take(uid, session, kStart + deadline);
   }
-  absl::Duration After(uint32_t uid, SessionId session, absl::Time now = kNow) {
+  absl::Duration After(uint32_t uid, SessionId session, absl::Time now = kStart) {
     return shares_.RetryAfterFor(now, kMost, uid, session).value_or(absl::ZeroDuration());
   }
   OfferShares shares_;
 };
 
 TEST_F(OfferSharesTest, WhereNothingHasEndedItIsTheFirstDeadline) {
-  shares_.Take(1000, kOne, kNow + absl::Seconds(90));
-  shares_.Take(1000, kOne, kNow + absl::Seconds(50));
+  shares_.Take(1000, kOne, kStart + absl::Seconds(90));
+  shares_.Take(1000, kOne, kStart + absl::Seconds(50));
   Fill(1000, kOne, absl::Hours(1));
   EXPECT_EQ(After(1000, kOne), absl::Seconds(50));
-  EXPECT_EQ(After(1000, kOne, kNow + absl::Seconds(20)), absl::Seconds(30));
+  EXPECT_EQ(After(1000, kOne, kStart + absl::Seconds(20)), absl::Seconds(30));
 }
 
 TEST_F(OfferSharesTest, WhatHasNoEndHasNoTime) {
@@ -40,13 +40,13 @@ TEST_F(OfferSharesTest, ASessionsOwnEndingsCountForIt) {
   Fill(1000, kOne, absl::Seconds(50));
   Fill(2000, kTwo, absl::Seconds(50));
   for (int i = 0; i < 10; ++i) {
-    shares_.Give(kNow, 2000, kTwo);
-    shares_.Take(2000, kTwo, kNow + absl::Seconds(50));
+    shares_.Give(kStart, 2000, kTwo);
+    shares_.Take(2000, kTwo, kStart + absl::Seconds(50));
   }
   EXPECT_EQ(After(2000, kTwo), absl::Milliseconds(100));
   EXPECT_EQ(After(1000, kOne), absl::Seconds(50));
   // Long ago is not of late.
-  EXPECT_EQ(After(2000, kTwo, kNow + absl::Seconds(20)), absl::Seconds(30));
+  EXPECT_EQ(After(2000, kTwo, kStart + absl::Seconds(20)), absl::Seconds(30));
 }
 
 TEST_F(OfferSharesTest, ASessionWithoutAnyWaitsForItsUsersOrForAnybodys) {
@@ -65,10 +65,10 @@ TEST_F(OfferSharesTest, ASessionWithoutAnyWaitsForItsUsersOrForAnybodys) {
 TEST_F(OfferSharesTest, WhoNeedsMorePlacesWaitsForMoreOfItsOwn) {
   Fill(1000, kOne, absl::Seconds(50));
   for (int i = 0; i < 10; ++i) {
-    shares_.Give(kNow, 1000, kOne);
-    shares_.Take(1000, kOne, kNow + absl::Seconds(50));
+    shares_.Give(kStart, 1000, kOne);
+    shares_.Take(1000, kOne, kStart + absl::Seconds(50));
   }
-  EXPECT_EQ(shares_.RetryAfterFor(kNow, kMost, 1000, kOne, 3), absl::Milliseconds(300));
+  EXPECT_EQ(shares_.RetryAfterFor(kStart, kMost, 1000, kOne, 3), absl::Milliseconds(300));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/reservations.h"
+#include "transfer/clique/reservations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 // The armed prepared transfers of a GPU's lane on route `nccl`, in bundles: all transfers between
 // the same two prepared batches. Sees when the word of this end allows a bundle's next firing, and
 // says so once. The engines of both ends decide when the firing is launched
-// (transfer/engine_bundle.cc); NcclTransport tells how much of it has moved. The client's 'over'
-// word advances from here, without a detour by control.
+// (transfer/clique/bundle_book.h); NcclTransport tells how much of it has moved. The client's
+// 'over' word advances from here, without a detour by control.
 //
 // Home: the lane, but for constructor and destructor. An armed transfer is answered once: because
 // it is aborted, or because the lane is taken down. It is aborted only while no group carries its

@@ -13,7 +13,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
-#include "transfer/group.h"
+#include "transfer/clique/group.h"
 
 namespace ferry {
 

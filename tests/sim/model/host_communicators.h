@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "transfer/group.h"
+#include "transfer/clique/group.h"
 
 namespace ferry {
 

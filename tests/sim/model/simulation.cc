@@ -95,16 +95,16 @@ Simulation::Simulation(SimulationOptions options)
   // Sessions and deadlines end in parts.
   if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
   const bool small_groups = Chance(30);
-  engine_options_.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
-  engine_options_.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
-  engine_options_.batch.group_chunks = small_groups ? 2 : 8;
+  engine_options_.cliques.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
+  engine_options_.cliques.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
+  engine_options_.cliques.batch.group_chunks = small_groups ? 2 : 8;
   // Virtual lanes are slow.
-  engine_options_.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
+  engine_options_.cliques.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
   engine_options_.no_convoys_for = absl::Milliseconds(10);
   engine_options_.no_convoys_after_refusal = absl::Milliseconds(50);
-  engine_options_.group_deadline = absl::Seconds(1);
-  engine_options_.grant_deadline = absl::Seconds(5);
-  engine_options_.open_deadline = absl::Seconds(1);
+  engine_options_.cliques.group_deadline = absl::Seconds(1);
+  engine_options_.cliques.grant_deadline = absl::Seconds(5);
+  engine_options_.cliques.open_deadline = absl::Seconds(1);
   gpus_ = Chance(60);  // all devices, or none: priors are of GPUs
   nodes_.resize(options.daemons);
   const uint64_t hosts = 1 + Random(options.daemons);

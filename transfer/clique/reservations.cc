@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/reservations.h"
+#include "transfer/clique/reservations.h"
 
 #include <algorithm>
 #include <utility>

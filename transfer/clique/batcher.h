@@ -24,8 +24,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "transfer/clique/group.h"
 #include "transfer/fair_queue.h"
-#include "transfer/group.h"
 
 namespace ferry {
 

@@ -23,8 +23,8 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "transfer/batcher.h"
-#include "transfer/group.h"
+#include "transfer/clique/batcher.h"
+#include "transfer/clique/group.h"
 
 namespace ferry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/group_leader.h"
+#include "transfer/clique/group_leader.h"
 
 #include <algorithm>
 #include <utility>

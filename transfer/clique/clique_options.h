@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bounds of groups and communicators. Plain data.
+#pragma once
+
+#include "absl/time/time.h"
+#include "transfer/clique/batcher.h"
+
+namespace ferry {
+
+struct CliqueOptions {
+  TransferBatcher::Options batch;
+  // How long a group of large transfers may take at the rate that was measured, if that is more
+  // than `batch.group_bytes`. A small transfer waits for two of these groups, the one that runs and
+  // the one that has its lanes already, and then goes in a short group. May change at any time.
+  absl::Duration group_time = absl::Milliseconds(2);
+  // How long the first group of a lane may run.
+  absl::Duration group_deadline = absl::Seconds(10);
+  // How long a group may wait for the other end's lane.
+  absl::Duration grant_deadline = absl::Seconds(60);
+  // How long a communicator may take to open.
+  absl::Duration open_deadline = absl::Seconds(30);
+};
+
+}  // namespace ferry

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads and groups: how a load gets into groups, how a group gets both lanes, and what becomes of
+// its loads when it is over.
+#include "transfer/clique/cliques.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+
+namespace ferry {
+namespace {
+
+// A group of so few bytes that took so much longer than a transfer does had to wait for SMs.
+constexpr uint64_t kTellingBytes = RouteEstimate::kLatencyBytes;
+constexpr absl::Duration kLateGroup = absl::Milliseconds(1);
+
+}  // namespace
+
+Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
+    : context_(context),
+      find_load_(std::move(find_load)),
+      leader_(context.options.batch),
+      ranks_(context_, leader_),
+      bundles_(context_, leader_, ranks_),
+      groups_(context_) {}
+
+// --- Loads.
+
+bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
+  load.handed = true;
+  if (!context_.Leads(context_.devices.self, load.clique, load.peer)) {
+    context_.Send(load.peer, HandOver{load.name.transfer, priority, direct});
+    return true;
+  }
+  ranks_.Of(load.clique);
+  const bool added =
+      leader_.Add(context_.now, load.clique, load.name, load.bytes, priority, direct);
+  leader_.Hold(load.clique, HasMore(load.peer));
+  return added;
+}
+
+void Cliques::OnMore(PeerId peer, bool more) {
+  if (!more && !HasMore(peer)) return;
+  peers_[peer].more_until = more ? context_.now + context_.options.batch.age : absl::InfinitePast();
+  for (const auto& [clique, rank] : ranks_.all()) {
+    if (context_.OwnerOf(clique.high) == peer) leader_.Hold(clique, more);
+  }
+}
+
+bool Cliques::HasMore(PeerId peer) const {
+  const auto entry = peers_.find(peer);
+  return entry != peers_.end() && context_.now < entry->second.more_until;
+}
+
+void Cliques::TakeRest(Load& load) {
+  if (!std::exchange(load.handed, false)) return;
+  if (context_.Leads(context_.devices.self, load.clique, load.peer)) {
+    leader_.Remove(load.clique, load.name);
+  } else if (peers_[load.peer].up) {
+    context_.Send(load.peer, TakeBack{load.name.transfer});
+  }
+}
+
+bool Cliques::Drop(Load& load, absl::Status why) {
+  if (!load.why.ok()) return false;
+  load.why = std::move(why);
+  TakeRest(load);
+  return true;
+}
+
+void Cliques::Forget(Load& load) {
+  TakeRest(load);
+  FERRY_CHECK(!load.pinned());
+}
+
+Load* Cliques::ToCarry(const GroupRecord& group, const Chunk& chunk) {
+  if (chunk.pair.slot != 0) return bundles_.ToCarry(group.peer, group.clique, chunk);
+  const bool receives = chunk.pair.to_low == group.leads;
+  Load* const load = find_load_(group.peer, group.clique, chunk.pair, receives);
+  if (load == nullptr || (receives && (!load->handed || !load->why.ok())) ||
+      chunk.offset != load->cut || chunk.bytes > load->bytes - load->cut) {
+    return nullptr;
+  }
+  return load;
+}
+
+bool Cliques::Pin(GroupRecord& group, const Chunk& chunk) {
+  Load* const load = ToCarry(group, chunk);
+  if (load == nullptr) return false;
+  group.parts.push_back({load, chunk});
+  group.bytes += chunk.bytes;
+  load->cut += chunk.bytes;
+  ++load->chunks_out;
+  if (Bundle* const bundle = bundles_.Find(load->bundle)) {
+    bundle->begun = true;
+    return true;
+  }
+  if (load->cut == load->bytes) load->handed = false;  // the leader has no more of it
+  events_.push_back(LoadPinned{load->half});
+  return true;
+}
+
+void Cliques::Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status) {
+  Load& load = *part.load;
+  FERRY_CHECK(load.chunks_out > 0);
+  --load.chunks_out;
+  load.moved += moved;
+  if (load.bundle != 0) {
+    load.why.Update(status);
+  } else if (!status.ok() && load.receives) {
+    Drop(load, status);
+  }
+}
+
+void Cliques::Settle(const std::vector<GroupRecord::Part>& parts) {
+  for (const GroupRecord::Part& part : parts) {
+    if (part.load->bundle != 0) {
+      events_.push_back(FiringSettled{part.load->bundle});
+    } else {
+      events_.push_back(LoadSettled{part.load->half});
+    }
+  }
+}
+
+// --- Lanes.
+
+void Cliques::Run() {
+  while (true) {
+    const GroupLeader::Due due = leader_.TakeDue(context_.now);
+    for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
+    for (const auto& [clique, attempt] : due.open) ranks_.Open(clique, attempt);
+    for (const Clique& clique : due.ask) {
+      groups_.Ask(groups_.Add(clique, context_.OwnerOf(clique.high), /*leads=*/true));
+    }
+    const std::vector<GroupRecord*> granted = groups_.TakeGranted();
+    if (granted.empty() && due.close.empty()) return;
+    for (GroupRecord* const group : granted) OnLaneGranted(*group);
+  }
+}
+
+void Cliques::OnLaneGranted(GroupRecord& group) {
+  if (group.leads) return Cut(group);
+  context_.Send(group.peer,
+                Granted{group.clique, group.attempt, group.number, std::move(group.refused)});
+  if (group.parts.empty()) {
+    Erase(group.id);
+  } else {
+    Launch(group);
+  }
+}
+
+uint64_t Cliques::RoomFor(const Clique& clique) const {
+  return static_cast<uint64_t>(ranks_.Find(clique)->bytes_per_second *
+                               absl::ToDoubleSeconds(context_.options.group_time));
+}
+
+void Cliques::Cut(GroupRecord& group) {
+  std::optional<GroupLeader::Numbered> cut = leader_.Cut(group.clique, RoomFor(group.clique));
+  if (!cut) {
+    Erase(group.id);
+    return;
+  }
+  group.stage = GroupRecord::Stage::kGranting;
+  group.attempt = cut->attempt;
+  group.number = cut->number;
+  Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
+  for (const Chunk& chunk : message.chunks) {
+    FERRY_CHECK(Pin(group, chunk));  // what ends leaves the batcher
+  }
+  FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
+                               message.chunks.size());
+  context_.Send(group.peer, std::move(message));
+  OrderAhead(group);
+  groups_.SetTimer(group, context_.options.grant_deadline);
+}
+
+void Cliques::OrderAhead(const GroupRecord& group) {
+  const bool gathers =
+      std::any_of(group.parts.begin(), group.parts.end(),
+                  [&](const GroupRecord::Part& part) { return bundles_.Gathers(*part.load); });
+  if (!gathers || groups_.LaneIsBusy(group.clique.low)) return;  // which is in no hurry
+  FlightRecorder::Get().Record("group.ahead", group.number, group.peer.value(), group.attempt);
+  context_.out.groups.emplace_back(
+      GroupAhead{group.id, group.clique, group.attempt, ChunksOf(group)});
+}
+
+bool Cliques::OnGroup(PeerId peer, const Group& message) {
+  if (!context_.LedBy(peer, message.clique) || message.chunks.empty()) return false;
+  const bool firings = message.chunks[0].pair.slot != 0;
+  if (message.chunks.size() > (firings ? kMaxGroupFirings : kMaxGroupChunks)) return false;
+  for (const Chunk& chunk : message.chunks) {
+    if ((chunk.pair.slot != 0) != firings) return false;
+  }
+  Rank& rank = ranks_.Of(message.clique);
+  if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
+  if (groups_.Any([&](const GroupRecord& group) {
+        return group.clique == message.clique && group.stage == GroupRecord::Stage::kAsking;
+      })) {
+    return false;
+  }
+  rank.number = message.number;
+  GroupRecord& group = groups_.Add(message.clique, peer, /*leads=*/false);
+  group.attempt = message.attempt;
+  group.number = message.number;
+  for (uint32_t i = 0; i < message.chunks.size(); ++i) {
+    if (!Pin(group, message.chunks[i])) group.refused.push_back(i);
+  }
+  groups_.Ask(group);
+  return true;
+}
+
+bool Cliques::OnGranted(PeerId peer, const Granted& message) {
+  GroupRecord* const found =
+      groups_.FindLed(peer, message.clique, message.number, GroupRecord::Stage::kGranting);
+  if (found == nullptr) return false;
+  GroupRecord& group = *found;
+  const auto& refused = message.refused;
+  if (std::adjacent_find(refused.begin(), refused.end(), std::greater_equal<>()) != refused.end() ||
+      (!refused.empty() && refused.back() >= group.parts.size())) {
+    return false;
+  }
+  std::vector<GroupRecord::Part> dropped;
+  for (auto index = refused.rbegin(); index != refused.rend(); ++index) {
+    dropped.push_back(group.parts[*index]);
+    group.bytes -= dropped.back().chunk.bytes;
+    group.parts.erase(group.parts.begin() + *index);
+  }
+  if (group.parts.empty()) {
+    Erase(group.id);
+  } else {
+    Launch(group);
+  }
+  for (const GroupRecord::Part& part : dropped) {
+    // A destination may have ended the pair. A source has it until it is told. Who has no firing
+    // says elsewhere why.
+    const bool ours = part.chunk.pair.to_low && part.load->bundle == 0;
+    Unpin(part, 0,
+          ours ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
+                       absl::StrCat(NodeName(context_.devices, peer),
+                                    " does not know the send that it has offered"))
+               : absl::OkStatus());
+  }
+  Settle(dropped);
+  return true;
+}
+
+std::vector<GroupChunk> Cliques::ChunksOf(const GroupRecord& group) {
+  std::vector<GroupChunk> chunks;
+  chunks.reserve(group.parts.size());
+  for (const auto& [load, chunk] : group.parts) {
+    chunks.push_back({load->half, load->receives ? Side::kReceive : Side::kSend, chunk.offset,
+                      chunk.bytes, load->layout != nullptr ? *load->layout : Layout(),
+                      load->bundle});
+  }
+  return chunks;
+}
+
+void Cliques::Launch(GroupRecord& group) {
+  groups_.Launch(group);
+  FlightRecorder::Get().Record("group.launch", group.number, group.peer.value(), group.attempt);
+  context_.out.groups.emplace_back(GroupLaunch{group.id, group.clique, group.attempt, group.number,
+                                               group.peer, group.lane(), ChunksOf(group)});
+}
+
+std::unique_ptr<GroupRecord> Cliques::Erase(uint64_t id) {
+  std::unique_ptr<GroupRecord> group = groups_.Erase(id);
+  if (group->leads && group->stage != GroupRecord::Stage::kAsking) leader_.OnOver(group->clique);
+  return group;
+}
+
+// --- A group is over.
+
+std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& status) {
+  const GroupRecord* const found = groups_.Find(id);
+  if (found == nullptr || !found->launched()) return std::nullopt;
+  const std::unique_ptr<GroupRecord> group = Erase(id);
+  const absl::Status why = status.ok() || group->why.ok() ? status : group->why;
+  if (status.ok() && group->why.ok()) {
+    MeasureSpeed(*group);
+    MeasureSms(*group);
+    Rank& rank = *ranks_.Find(group->clique);
+    if (group->late && rank.attempt == group->attempt) rank.failing = absl::OkStatus();
+  }
+  for (const GroupRecord::Part& part : group->parts) {
+    Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
+  }
+  if (!status.ok() && group->why.ok()) {
+    FailAttempt(group->clique, group->attempt, group->number, status);
+  }
+  Settle(group->parts);
+  return group->clique;
+}
+
+void Cliques::MeasureSpeed(const GroupRecord& group) {
+  // Of less than that the way there and back takes most of the time.
+  const uint64_t group_bytes = context_.options.batch.group_bytes;
+  if (group.bytes < group_bytes / 2 || context_.now <= group.began) return;
+  double& rate = ranks_.Find(group.clique)->bytes_per_second;
+  const auto bytes = static_cast<double>(group.bytes);
+  double now = bytes / absl::ToDoubleSeconds(context_.now - group.began);
+  if (rate == 0) rate = now;
+  // Who was told late of the end of the group before has seen only a part of this one.
+  now = std::min(now, 2 * rate);
+  const double before = 8 * static_cast<double>(group_bytes);
+  rate = (rate * before + now * bytes) / (before + bytes);
+}
+
+void Cliques::MeasureSms(const GroupRecord& group) {
+  if (group.bytes > kTellingBytes) return;
+  const std::optional<absl::Duration> usual = context_.routes.UsualGroup(group.peer, group.clique);
+  if (!usual) return;  // wherever the peer is
+  ranks_.Find(group.clique)
+      ->sms.OnKernelOver(context_.now - group.began > *usual + kLateGroup, context_.now);
+}
+
+}  // namespace ferry

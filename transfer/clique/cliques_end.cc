@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of groups and communicators that fail, hang, or are not wanted any more.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/duration.h"
+#include "base/flight_recorder.h"
+#include "base/status.h"
+#include "transfer/clique/cliques.h"
+
+namespace ferry {
+
+// --- A link is lost.
+
+void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
+  peers_.erase(peer);
+  const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                  absl::StrCat("the link to ", NodeName(context_.devices, peer),
+                                               " was lost: ", absl::string_view(why.message())));
+  for (const auto& [clique, rank] : ranks_.all()) {
+    if (context_.OwnerOf(clique.high) == peer) leader_.Drop(clique);
+  }
+  bundles_.OnPeerLost(peer);
+  std::vector<uint64_t> unlaunched;
+  for (GroupRecord* const group :
+       groups_.All([&](const GroupRecord& group) { return group.peer == peer; })) {
+    if (!group->launched()) {
+      unlaunched.push_back(group->id);
+    } else if (group->why.ok()) {
+      group->why = lost;
+      groups_.StopTimer(*group);
+    }
+  }
+  for (const uint64_t id : unlaunched) {  // their halves end with all the others of this peer
+    const std::unique_ptr<GroupRecord> group = Erase(id);
+    for (const GroupRecord::Part& part : group->parts) {
+      Unpin(part, 0, absl::OkStatus());
+      if (Bundle* const bundle = bundles_.Find(part.load->bundle)) {
+        bundles_.Settle(*bundle).IgnoreError();  // it is broken
+      }
+    }
+  }
+  ranks_.Forget(peer, lost);
+}
+
+// --- Time.
+
+bool Cliques::OnTime() {
+  if (GroupRecord* const group = groups_.TakeLate()) {
+    OnLate(*group);
+    return true;
+  }
+  if (const auto late = ranks_.TakeLate()) {
+    const auto& [clique, attempt] = *late;
+    FailAttempt(clique, attempt, 0,
+                RankBook::NotOpened(clique, attempt,
+                                    absl::StrCat("not open within ",
+                                                 DurationText(context_.options.open_deadline))));
+    return true;
+  }
+  return false;
+}
+
+absl::Time Cliques::NextTime() const {
+  const int64_t nanos = std::min(groups_.NextTimer(), ranks_.NextTimer());
+  return std::min(
+      nanos == GroupRecord::kNoTimer ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
+      leader_.NextDue());
+}
+
+void Cliques::OnLate(GroupRecord& group) {
+  const bool launched = group.launched();
+  const bool first = launched && !std::exchange(group.late, true);
+  if (first && group.leads && !group.late_there) {
+    // At its follower it may be behind one that hangs with somebody else, which is no fault of its
+    // own: the follower says when it is late there too. But not if it has ended there.
+    groups_.SetTimer(group, context_.options.group_deadline);
+    return;
+  }
+  const absl::Duration within =
+      launched ? context_.options.group_deadline : context_.options.grant_deadline;
+  const absl::Status status = Error(
+      absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
+      absl::StrCat("group ", group.number, " of ", Describe(group.clique),
+                   launched ? ": not over within " : ": the other lane was not granted within ",
+                   DurationText(within)));
+  FailAttempt(Clique(group.clique), group.attempt, group.number, status);
+}
+
+// --- Attempts that fail.
+
+void Cliques::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
+                                   const absl::Status& status) {
+  const Rank* const rank = ranks_.Find(clique);
+  if (rank == nullptr) return;
+  const bool in_use = rank->open && rank->attempt == attempt;
+  if (!in_use && !RankBook::IsClosing(*rank, attempt)) return;
+  FailAttempt(clique, attempt, 0,
+              HasReason(status, Reason::kRouteUnavailable)
+                  ? RankBook::NotOpened(clique, attempt, status.message())
+                  : status);
+}
+
+void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                          const absl::Status& status) {
+  FlightRecorder::Get().Record("comm.failed", clique.low.value(), clique.high.value(), attempt,
+                               status.message());
+  Rank& rank = ranks_.Of(clique);
+  if (context_.Ours(clique.low)) {
+    // One that is closing has ended already, but the follower may still be busy on it.
+    if (leader_.EndAttempt(clique, attempt) || RankBook::IsClosing(rank, attempt)) {
+      context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, number, status});
+    }
+  } else if (rank.open && rank.attempt == attempt) {
+    rank.failing = status;
+    return context_.Send(context_.OwnerOf(clique.low),
+                         GroupFailed{clique, attempt, number, status});
+  }
+  AbortAttempt(clique, attempt, number, status);
+}
+
+bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
+  if (message.status.ok() || !context_.Leads(context_.devices.self, message.clique, peer)) {
+    return false;
+  }
+  GroupRecord* const group =
+      groups_.FindLed(peer, message.clique, message.number, GroupRecord::Stage::kLaunched);
+  if (group != nullptr && group->attempt == message.attempt && !group->late &&
+      HasReason(message.status, Reason::kExecuting)) {
+    group->late_there = true;  // perhaps it is behind another one here
+    return true;
+  }
+  // False: we have ended it already.
+  if (!leader_.EndAttempt(message.clique, message.attempt)) return false;
+  context_.Send(peer, AttemptOver{message.clique, message.attempt, message.number, message.status});
+  AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  return true;
+}
+
+bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
+  if (context_.Leads(context_.devices.self, message.clique, peer)) {  // the follower's answer
+    Rank* const rank = ranks_.Find(message.clique);
+    if (!message.status.ok() || rank == nullptr || !RankBook::EndClose(*rank, message.attempt)) {
+      return false;  // also if we have aborted it meanwhile
+    }
+    ranks_.End(message.clique, message.attempt, absl::OkStatus());
+    return true;
+  }
+  if (!context_.Leads(peer, message.clique, context_.devices.self)) return false;
+  Rank& rank = ranks_.Of(message.clique);
+  if (message.attempt <= rank.ended) {
+    if (message.status.ok() || !RankBook::IsClosing(rank, message.attempt)) return false;
+  }
+  rank.ended = std::max(rank.ended, message.attempt);
+  if (!message.status.ok()) {
+    AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  } else if (ranks_.BeginClose(message.clique, message.attempt)) {
+    if (rank.failing.ok()) {
+      CloseQuiet(message.clique);
+    } else {  // which the leader did not know yet, and does not hear any more
+      AbortAttempt(message.clique, message.attempt, 0, absl::Status(rank.failing));
+    }
+  } else {  // it is not here, or being aborted
+    context_.Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
+  }
+  return true;
+}
+
+void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
+                           const absl::Status& status) {
+  // Nothing has moved if the communicator could not be had: all may take another route.
+  const absl::Status lost =
+      HasReason(status, Reason::kRouteUnavailable)
+          ? status
+          : Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+                  absl::StrCat("the communicator of ", Describe(clique),
+                               " was aborted: ", absl::string_view(status.message())));
+  Rank& rank = ranks_.Of(clique);
+  if (rank.attempt == attempt) ranks_.StopTimer(clique, rank);  // not of one that came after it
+  const bool closing = RankBook::EndClose(rank, attempt);
+  if (closing && !context_.Ours(clique.low)) {  // the leader waits for that
+    context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  }
+  bool abort = closing || (rank.open && rank.attempt == attempt);
+  std::vector<uint64_t> unlaunched;
+  const auto on_it = [&](const GroupRecord& group) {
+    return group.clique == clique && group.attempt == attempt;
+  };
+  for (GroupRecord* const group : groups_.All(on_it)) {
+    if (!group->launched()) {
+      unlaunched.push_back(group->id);
+    } else if (group->why.ok()) {
+      group->why = group->number == number ? status : lost;
+      groups_.StopTimer(*group);
+      abort = true;
+    }
+  }
+  if (abort) {
+    rank.open = rank.open && rank.attempt != attempt;
+    ranks_.End(clique, attempt, status);
+  }
+  for (const uint64_t id : unlaunched) {
+    const std::unique_ptr<GroupRecord> group = Erase(id);
+    const absl::Status& why = group->number == number ? status : lost;
+    for (const GroupRecord::Part& part : group->parts) Unpin(part, 0, why);
+    Settle(group->parts);
+  }
+  if (number > 0 || !HasReason(status, Reason::kRouteUnavailable)) return;
+  if (context_.Ours(clique.low)) leader_.BackOff(context_.now, clique);
+  events_.push_back(CliqueUnavailable{clique, status});
+}
+
+// --- Communicators that are closed.
+
+void Cliques::CloseQuiet(const Clique& clique) {
+  Rank* const rank = ranks_.Find(clique);
+  if (rank == nullptr || context_.Ours(clique.low)) return;
+  const auto closing = rank->closing;
+  for (const uint32_t attempt : closing) {
+    if (groups_.Any([&](const GroupRecord& group) {
+          return group.clique == clique && group.attempt == attempt;
+        })) {
+      continue;
+    }
+    RankBook::EndClose(*rank, attempt);
+    ranks_.End(clique, attempt, absl::OkStatus());
+    context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  }
+}
+
+void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
+  const Rank* const rank = ranks_.Find(clique);
+  if (rank == nullptr || !rank->open) return;
+  const Evict message{clique, rank->attempt, wanted_busy};
+  if (context_.Ours(clique.low)) {
+    OnEvict(context_.OwnerOf(clique.high), message);
+    return;
+  }
+  const bool busy =
+      !wanted_busy && groups_.Any([&](const GroupRecord& group) { return group.clique == clique; });
+  if (!busy) context_.Send(context_.OwnerOf(clique.low), message);
+}
+
+bool Cliques::OnEvict(PeerId peer, const Evict& message) {
+  if (!context_.Leads(context_.devices.self, message.clique, peer)) return false;
+  if (leader_.IdleAttempt(message.clique) == message.attempt) {
+    CloseIdle(message.clique, message.attempt);
+  } else if (message.busy) {
+    leader_.Drain(message.clique, message.attempt);
+  }
+  return true;
+}
+
+void Cliques::CloseIdle(const Clique& clique, uint32_t attempt) {
+  leader_.EndAttempt(clique, attempt);
+  context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, 0, absl::OkStatus()});
+  ranks_.BeginClose(clique, attempt);
+}
+
+}  // namespace ferry

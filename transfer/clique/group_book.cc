@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/clique/group_book.h"
+
+#include <optional>
+
+#include "base/check.h"
+
+namespace ferry {
+
+GroupRecord& GroupBook::Add(const Clique& clique, PeerId peer, bool leads) {
+  auto group = std::make_unique<GroupRecord>();
+  group->id = next_id_++;
+  group->clique = clique;
+  group->peer = peer;
+  group->leads = leads;
+  return *groups_.emplace(group->id, std::move(group)).first->second;
+}
+
+std::vector<GroupRecord*> GroupBook::TakeGranted() {
+  std::vector<GroupRecord*> granted;
+  for (const uint64_t id : lanes_.TakeGranted()) {
+    GroupRecord* const group = Find(id);
+    FERRY_CHECK(group != nullptr);
+    granted.push_back(group);
+  }
+  return granted;
+}
+
+void GroupBook::Launch(GroupRecord& group) {
+  StopTimer(group);
+  group.stage = GroupRecord::Stage::kLaunched;
+  lanes_.Commit(group.lane(), group.id);
+  if (lanes_.Head(group.lane()) == group.id) Begin(group);
+}
+
+void GroupBook::Begin(GroupRecord& group) {
+  group.began = context_.now;
+  SetTimer(group, context_.options.group_deadline);
+}
+
+std::unique_ptr<GroupRecord> GroupBook::Erase(uint64_t id) {
+  const auto entry = groups_.find(id);
+  FERRY_CHECK(entry != groups_.end());
+  std::unique_ptr<GroupRecord> group = std::move(entry->second);
+  StopTimer(*group);
+  groups_.erase(entry);
+  lanes_.Release(group->lane(), id);
+  if (const std::optional<uint64_t> head = lanes_.Head(group->lane())) {
+    GroupRecord& next = *Find(*head);
+    if (next.timer == GroupRecord::kNoTimer && next.why.ok() && !next.late) Begin(next);
+  }
+  return group;
+}
+
+GroupRecord* GroupBook::Find(uint64_t id) const {
+  const auto entry = groups_.find(id);
+  return entry == groups_.end() ? nullptr : entry->second.get();
+}
+
+GroupRecord* GroupBook::FindLed(PeerId follower, const Clique& clique, uint64_t number,
+                                GroupRecord::Stage stage) const {
+  for (const auto& [id, group] : groups_) {
+    if (group->peer == follower && group->leads && group->stage == stage &&
+        group->clique == clique && group->number == number) {
+      return group.get();
+    }
+  }
+  return nullptr;
+}
+
+void GroupBook::SetTimer(GroupRecord& group, absl::Duration after) {
+  group.timer = absl::ToUnixNanos(context_.now + after);
+  timers_.emplace(group.timer, group.id);
+}
+
+void GroupBook::StopTimer(GroupRecord& group) {
+  if (group.timer == GroupRecord::kNoTimer) return;
+  timers_.erase({group.timer, group.id});
+  group.timer = GroupRecord::kNoTimer;
+}
+
+GroupRecord* GroupBook::TakeLate() {
+  if (timers_.empty() || timers_.begin()->first > absl::ToUnixNanos(context_.now)) return nullptr;
+  GroupRecord& group = *Find(timers_.begin()->second);
+  StopTimer(group);
+  return &group;
+}
+
+int64_t GroupBook::NextTimer() const {
+  return timers_.empty() ? GroupRecord::kNoTimer : timers_.begin()->first;
+}
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One group at this end, from asking for our lane until its launch is answered. Plain data. Home:
+// control (owned by GroupBook).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "transfer/clique/group.h"
+#include "transfer/clique/load.h"
+
+namespace ferry {
+
+struct GroupRecord {
+  static constexpr int64_t kNoTimer = std::numeric_limits<int64_t>::max();
+  enum class Stage : uint8_t {
+    kAsking,    // for our lane
+    kGranting,  // at the leader: cut, and the follower is asked for its lane
+    kLaunched,
+  };
+  struct Part {
+    Load* load = nullptr;  // pinned: it stays while it has a chunk out
+    Chunk chunk;
+  };
+
+  uint64_t id = 0;  // ours, also its ticket for lanes
+  Clique clique;
+  PeerId peer;
+  bool leads = false;
+  Stage stage = Stage::kAsking;
+  uint32_t attempt = 0;
+  uint64_t number = 0;      // the clique's count of groups; both ends know it
+  std::vector<Part> parts;  // none yet while a leader asks
+  uint64_t bytes = 0;       // of `parts`
+  // At a follower: the indices of the message's chunks that are left out, ascending.
+  std::vector<uint32_t> refused;
+  absl::Status why;          // its attempt is being aborted for this; OK: it is not
+  int64_t timer = kNoTimer;  // Unix nanoseconds
+  absl::Time began;          // launched, and the first in its lane's queue
+  // It has run for `group_deadline` here; and, as the follower says, there.
+  bool late = false;
+  bool late_there = false;
+
+  bool launched() const { return stage == Stage::kLaunched; }
+  GlobalDeviceId lane() const { return leads ? clique.low : clique.high; }
+};
+
+}  // namespace ferry
