@@ -308,23 +308,30 @@ void Daemon::Impl::MakeSessions() {
   sessions = std::make_unique<SessionTable>(
       control, devices, options,
       SessionTable::Hooks{
-          [this](Door::ConnectionId connection, const AttachReply& reply,
-                 const std::vector<int>& fds) {
-            return door.Send(connection, EncodeAttach(reply), fds);
-          },
-          [this](Door::ConnectionId connection) { door.Close(connection); },
-          [this](Session& session, PostBatch batch) {
-            return batch.runs_programs ? jobs->Post(session, std::move(batch))
-                                       : driver->Post(session, std::move(batch));
-          },
-          [this](Task task) { later.push_back(std::move(task)); },
-          [this](SessionId session) {
-            driver->EndSession(session);
-            jobs->EndSession(session);
-          },
-          [this](ArenaId arena) { peers->OnArenaGone(arena); },
-          [this](TransferId transfer, const absl::Status& why) { EndPrepared(transfer, why); },
-          [this](const Credentials& process, int by) { connections.OnSessions(process, by); }});
+          .send =
+              [this](Door::ConnectionId connection, const AttachReply& reply,
+                     const std::vector<int>& fds) {
+                return door.Send(connection, EncodeAttach(reply), fds);
+              },
+          .close = [this](Door::ConnectionId connection) { door.Close(connection); },
+          .post =
+              [this](Session& session, PostBatch batch) {
+                PostReply reply = batch.runs_programs ? jobs->Post(session, std::move(batch))
+                                                      : driver->Post(session, std::move(batch));
+                if (!reply.status.ok()) driver->OnRejected(reply.status);
+                return reply;
+              },
+          .later = [this](Task task) { later.push_back(std::move(task)); },
+          .ended =
+              [this](SessionId session) {
+                driver->EndSession(session);
+                jobs->EndSession(session);
+              },
+          .arena_gone = [this](ArenaId arena) { peers->OnArenaGone(arena); },
+          .end_prepared = [this](TransferId transfer,
+                                 const absl::Status& why) { EndPrepared(transfer, why); },
+          .sessions_changed = [this](const Credentials& process,
+                                     int by) { connections.OnSessions(process, by); }});
 }
 
 void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {

@@ -166,11 +166,11 @@ void Daemon::Impl::ServePeers(UniqueFd peer_tcp) {
 
 void Daemon::Impl::ServeMetricsPage(UniqueFd metrics, UniqueFd metrics_tcp) {
   const auto metrics_text = [this] { return MetricsPage(); };
-  door.Listen("metrics.sock", std::move(metrics), ServeMetrics(door, control, metrics_text),
-              &doors.metrics);
+  door.Listen("metrics.sock", std::move(metrics),
+              ServeMetrics(door, control, metrics_text, absl::ZeroDuration()), &doors.metrics);
   if (metrics_tcp.valid()) {
-    door.Listen("metrics port", std::move(metrics_tcp), ServeMetrics(door, control, metrics_text),
-                &doors.metrics_port);
+    door.Listen("metrics port", std::move(metrics_tcp),
+                ServeMetrics(door, control, metrics_text, kPageAge), &doors.metrics_port);
   }
 }
 

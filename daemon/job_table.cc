@@ -11,6 +11,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "daemon/intake.h"
 
 namespace ferry {
 namespace {
@@ -78,32 +79,18 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
 }
 
 PostReply JobTable::Post(Session& session, PostBatch batch) {
-  if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
-  PostReply reply;
   batch.posted = homes_.control.Now();
-  if (draining_) {
-    reply.status = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                         "post jobs: the daemon drains and takes no new ones");
-    return reply;
-  }
-  reply.violations = std::move(batch.violations);
   std::vector<BoundJob> bound;
-  if (absl::Status device = CheckDevice(batch.device); !device.ok()) {
-    reply.violations.push_back({"device_id", std::move(device)});
-  } else {
-    for (Violation& violation : session.CheckAndComplete(batch, batch.posted)) {
-      reply.violations.push_back(std::move(violation));
-    }
-    bound = BindJobs(session, batch, programs_, reply.violations);
-  }
   std::vector<ArenaId> wires;
-  if (reply.violations.empty()) wires = TakeWires(session, batch, bound, reply);
-  if (!reply.violations.empty()) {
-    reply.status = RefusedBatch(reply.violations, batch.size);
-    return reply;
-  }
-  reply = session.Admit(batch);
-  session.RememberRequest(batch, reply);
+  const auto check = [&](std::vector<Violation>& violations) {
+    bound = BindJobs(session, batch, programs_, violations);
+    if (violations.empty()) wires = TakeWires(session, batch, bound, violations);
+  };
+  const Intake intake =
+      TakeIn(session, batch, batch.posted,
+             {draining_ ? TakesNone("jobs") : absl::OkStatus(), CheckDevice(batch.device), check});
+  const PostReply& reply = intake.reply;
+  if (!intake.taken) return reply;
   if (batch.prepare) {
     Prepare(session, reply, batch, std::move(bound));
     return reply;

@@ -212,9 +212,10 @@ class JobTable {
                std::vector<BoundJob> bound);
   // --- job_transfers.cc
   // Checks what the runs send and receive, and takes memory for each run that does. If something is
-  // wrong, `reply` lists it and no memory is taken.
+  // wrong, it is added to `violations` and no memory is taken.
   std::vector<ArenaId> TakeWires(Session& session, PostBatch& batch,
-                                 const std::vector<BoundJob>& bound, PostReply& reply);
+                                 const std::vector<BoundJob>& bound,
+                                 std::vector<Violation>& violations);
   void PostWire(Job& job, Session& session, ArenaId memory, std::vector<TransferSpec> specs);
   void OnMapped(TransferId job, ArenaId memory, const absl::Status& status);
   void OnWireOver(const Ended& ended);

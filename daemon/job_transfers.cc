@@ -25,7 +25,8 @@ std::string NameOf(const compute::PlanTransfer& transfer) {
 }  // namespace
 
 std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
-                                         const std::vector<BoundJob>& bound, PostReply& reply) {
+                                         const std::vector<BoundJob>& bound,
+                                         std::vector<Violation>& violations) {
   std::vector<TransferSpec> all;
   std::vector<size_t> run_of;
   for (size_t run = 0; run < bound.size(); ++run) {
@@ -39,14 +40,14 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
   for (const TransferSpec& spec : batch.specs) kept += spec.kept;
   for (const TransferSpec& spec : all) kept += spec.kept;
   if (std::optional<absl::Status> full = session.CheckPlaces(places, kept, homes_.control.Now())) {
-    reply.violations.push_back({"runs", *std::move(full)});
+    violations.push_back({"runs", *std::move(full)});
     return {};
   }
   for (TransferEngine::EntryError& error : hooks_.check(all)) {
-    reply.violations.push_back(
+    violations.push_back(
         {absl::StrCat("runs[", run_of[error.index], "]"), std::move(error.status)});
   }
-  if (!reply.violations.empty()) return {};
+  if (!violations.empty()) return {};
   LocalDevice& device = *devices_.Find(batch.device);
   for (size_t run = 0; run < bound.size(); ++run) {
     if (bound[run].transfers.empty()) continue;
@@ -58,7 +59,7 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
       memory[run] = *taken;
       continue;
     }
-    reply.violations.push_back(
+    violations.push_back(
         {absl::StrCat("runs[", run, "]"),
          Annotate(taken.status(), "memory of what it sends, receives and keeps meanwhile")});
     for (size_t before = 0; before < run; ++before) {

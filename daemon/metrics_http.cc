@@ -40,13 +40,37 @@ void Answer(Door& door, Door::ConnectionId id, int fd, const std::string& respon
   door.Close(id);
 }
 
+// The response with the last page that control has made. Home: control.
+class LastPage {
+ public:
+  LastPage(Executor& control, std::function<std::string()> text, absl::Duration age)
+      : control_(control), text_(std::move(text)), age_(age) {}
+  const std::string& Take() {
+    const absl::Time now = control_.Now();
+    if (response_.empty() || now - made_ >= age_) {
+      response_ = Response("200 OK", text_());
+      made_ = now;
+    }
+    return response_;
+  }
+
+ private:
+  Executor& control_;
+  const std::function<std::string()> text_;
+  const absl::Duration age_;
+  std::string response_;
+  absl::Time made_;
+};
+
 }  // namespace
 
-Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text) {
+Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text,
+                            absl::Duration page_age) {
+  auto page = std::make_shared<LastPage>(control, std::move(text), page_age);
   auto recent =
       // The connections that came last; some may be closed.
       std::make_shared<std::deque<Door::ConnectionId>>();
-  return [&door, &control, recent, text = std::move(text)](UniqueFd socket, Admission::Pass pass) {
+  return [&door, &control, recent, page](UniqueFd socket, Admission::Pass pass) {
     if (recent->size() == kScrapes) {
       door.Close(recent->front());
       recent->pop_front();
@@ -54,7 +78,7 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
     auto request = std::make_shared<std::string>();
     recent->push_back(door.AddStream(
         std::move(socket), kScrapePatience,
-        [&door, &control, text, request](Door::ConnectionId id, int fd) {
+        [&door, &control, page, request](Door::ConnectionId id, int fd) {
           char buffer[2048];
           const ssize_t size = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
           if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -77,9 +101,7 @@ Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::st
           // control, which must not wait, may be the last to close it.
           auto own = std::make_shared<ReceivedFds>();
           own->Add(UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)));
-          control.Post([&door, id, own, text] {
-            Answer(door, id, (*own)[0].get(), Response("200 OK", text()));
-          });
+          control.Post([&door, id, own, page] { Answer(door, id, (*own)[0].get(), page->Take()); });
         },
         std::move(pass)));
   };

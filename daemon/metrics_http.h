@@ -16,8 +16,13 @@ namespace ferry {
 inline constexpr absl::Duration kScrapePatience = absl::Seconds(10);
 inline constexpr size_t kScrapes = 32;
 
-// Makes the handler for Door::Listen. `door`, `control` and what `text` uses must outlive the
-// door's thread.
-Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text);
+// How old a page may be that the port answers with. Whoever reaches the port makes control write at
+// most so many pages a second, however often he asks.
+inline constexpr absl::Duration kPageAge = absl::Milliseconds(100);
+
+// Makes the handler for Door::Listen. A request is answered with a page that is at most `page_age`
+// old. `door`, `control` and what `text` uses must outlive the door's thread.
+Door::OnAccept ServeMetrics(Door& door, Executor& control, std::function<std::string()> text,
+                            absl::Duration page_age);
 
 }  // namespace ferry

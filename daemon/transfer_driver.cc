@@ -9,6 +9,7 @@
 #include "base/field_error.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "daemon/intake.h"
 #include "transfer/device_map.h"
 
 namespace ferry {
@@ -31,38 +32,21 @@ TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, Session
       comms_(control, devices, std::move(nccl), CommHooks()) {}
 
 PostReply TransferDriver::Post(Session& session, PostBatch batch) {
-  if (std::optional<PostReply> before = session.FindRequest(batch)) return *std::move(before);
-  PostReply reply;
-  const TransferId continued = ContinuedBy(session, batch);
-  if (draining_ && !(control_.Now() < draining_until_ && engine_.IsInFlight(continued))) {
-    reply.status = Error(absl::StatusCode::kUnavailable, Reason::kDraining,
-                         "post transfers: the daemon drains and takes no new ones");
-    metrics_.OnRejected(reply.status);
-    return reply;
-  }
-  continued_ += draining_ ? 1 : 0;
   const absl::Time now = control_.Now();
-  reply.violations = std::move(batch.violations);
-  if (absl::Status own = CheckOwn(batch.device); !own.ok()) {
-    // Nothing else of it could be right: the device has neither arenas nor an 'over' counter.
-    reply.violations.push_back({"device_id", std::move(own)});
-  } else {
-    for (Violation& violation : session.CheckAndComplete(batch, now)) {
-      reply.violations.push_back(std::move(violation));
-    }
+  const TransferId continued = ContinuedBy(session, batch);
+  const auto check = [&](std::vector<Violation>& violations) {
     for (TransferEngine::EntryError& error : engine_.Check(batch.specs)) {
       if (batch.bad_entries.contains(error.index)) continue;
-      reply.violations.push_back(
-          {absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
+      violations.push_back({absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
     }
-  }
-  if (!reply.violations.empty()) {
-    reply.status = RefusedBatch(reply.violations, batch.size);
-    metrics_.OnRejected(reply.status);
-    return reply;
-  }
-  reply = session.Admit(batch);
-  session.RememberRequest(batch, reply);
+  };
+  const bool may_go_on = now < draining_until_ && engine_.IsInFlight(continued);
+  const Intake intake = TakeIn(session, batch, now,
+                               {draining_ && !may_go_on ? TakesNone("transfers") : absl::OkStatus(),
+                                CheckOwn(batch.device), check});
+  const PostReply& reply = intake.reply;
+  if (!intake.taken) return reply;
+  continued_ += draining_ ? 1 : 0;
   if (!batch.specs.empty()) {
     FERRY_LOG(debug, "batch.posted",
               LogFields("session", session.id(), "transfer", reply.first_transfer_id, "count",

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ferry/program.hpp"
+#include "tests/support/admin.h"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -133,6 +134,8 @@ TEST_F(ProgramTest, EveryProblemIsTold) {
                                     program.Run({{"z", end_.arena.Range(0, kBytes)}})});
   EXPECT_THAT(refused, Is("INVALID_ARGUMENT/FIELD_INVALID"));
   EXPECT_EQ(refused.status().violations().size(), 5u);
+  EXPECT_THAT(HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics"),
+              HasSubstr("\nferry_requests_rejected_total{reason=\"FIELD_INVALID\"} "));
   Session other = nodes().Open(0, "other");
   EXPECT_THAT(RunPrograms(other, end_.device, {RunAt(program, 0, kBytes)}),
               Is("INVALID_ARGUMENT/FIELD_INVALID", HasSubstr("another session")));

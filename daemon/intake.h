@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way of every batch, of transfers or of jobs, from a session to who carries it out: what
+// was posted before is answered as before, what is wrong with the batch is found by all who can
+// tell, and only then it gets ids and pins its arenas. All or nothing. Home: control.
+#pragma once
+
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "daemon/post.h"
+#include "daemon/session.h"
+
+namespace ferry {
+
+// UNAVAILABLE/DRAINING: no new `what` ("transfers", "jobs") are taken.
+absl::Status TakesNone(absl::string_view what);
+
+// What only who carries the batch out can tell.
+struct IntakeChecks {
+  // Why nothing of the kind is taken now, whatever is in the batch; else OK.
+  absl::Status refusal;
+  // What is wrong with the batch's device; else OK. Nothing else of the batch is looked at then:
+  // such a device has neither arenas nor an 'over' counter.
+  absl::Status device;
+  // Adds what is wrong with the batch, which the session has completed.
+  absl::FunctionRef<void(std::vector<Violation>&)> violations;
+};
+
+struct Intake {
+  PostReply reply;
+  // The batch has its ids: carry it out. False: it was refused, or is carried out already.
+  bool taken = false;
+};
+
+Intake TakeIn(Session& session, PostBatch& batch, absl::Time now, const IntakeChecks& checks);
+
+}  // namespace ferry
