@@ -28,7 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr uint64_t kBytes = 4096;
-constexpr uint64_t kAllFeatures = 127;
 constexpr char kDomain[] = "a job's secret name";
 
 class HostilePeerTest : public ClusterTest {
