@@ -8,6 +8,7 @@
 #include "client/cuda_allocator.h"
 #include "client/cuda_streams.h"
 #include "client/parked_streams.h"
+#include "client/prepared.h"
 
 namespace ferry::client {
 namespace {

@@ -42,6 +42,8 @@ struct Handle {
 // Whether an argument can be used: a handle if it lives, another pointer if it is not null.
 template <typename T>
 bool Usable(const T* argument) {
+  // Of a handle that is only declared here nobody would see that it has a Lives.
+  static_assert(sizeof(T) > 0, "include the header that defines the handle");
   if (argument == nullptr) return false;
   if constexpr (requires { T::Lives(argument); }) return T::Lives(argument);
   return true;
