@@ -369,7 +369,7 @@ bool DecodeClusterDevices(std::string_view bytes, std::vector<ClusterDeviceInfo>
             device.node = Text(nested);
             break;
           case Varint(3):
-            device.local = nested.get_bool();
+            device.local = nested.get_uint64() != 0;
             break;
           default:
             nested.skip();

@@ -59,6 +59,7 @@ class CheckStyleTest(unittest.TestCase):
             ("throw", "device/x.cc", SPDX + "throw 1;\n"),
             ("duration", "daemon/x.cc", SPDX + "text = absl::FormatDuration(left);\n"),
             ("duration", "bench/x.cc", SPDX + 'printf("%.3fs", seconds);\n'),
+            ("get_bool", "client/x.cc", SPDX + "device.local = nested.get_bool();\n"),
             ("field", "daemon/rpc/x.cc", SPDX + "return Error(code, Reason::kFieldInvalid, text);\n"),
             ("todo", "client/x.cc", SPDX + "// TO" + "DO: more\n"),
             ("dead", "tests/new/x_test.cc", SPDX),
