@@ -344,7 +344,7 @@ void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint6
   const What what = batch.runs_programs            ? What::kRun
                     : batch.side == Side::kReceive ? What::kReceive
                                                    : What::kSend;
-  PostReply posted = hooks_.post(session, std::move(batch));
+  PostReply posted = Post(session, std::move(batch));
   AttachReply reply{
       sequence, std::move(posted.status),
       AttachPosted{what, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},

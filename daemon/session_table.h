@@ -92,6 +92,11 @@ class SessionTable {
   absl::StatusOr<Session*> Authenticate(const std::string& token, const Credentials& credentials,
                                         int grpc_connection, const std::function<bool(int)>& alive);
 
+  // Posts a batch of transfers or of jobs, by whatever way it has come: Hooks::post.
+  PostReply Post(Session& session, PostBatch batch) {
+    return hooks_.post(session, std::move(batch));
+  }
+
   Session* Find(SessionId id);
   Arena* FindArena(ArenaId id);  // an arena of any session; for launches
 

@@ -56,7 +56,7 @@ class ProgramServiceImpl final : public v1::ProgramService::CallbackService {
                              batch = Convert(*request)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
       if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));
-      PostReply reply = core_.jobs.Post(**session, std::move(batch));
+      PostReply reply = core_.sessions.Post(**session, std::move(batch));
       response->set_first_transfer_id(reply.first_transfer_id);
       response->set_first_over_value(reply.first_over_value);
       response->set_prepared_batch(reply.prepared_batch);

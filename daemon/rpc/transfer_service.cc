@@ -121,7 +121,7 @@ class PostStream final
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       v1::PostTransfersResponse response;
       response.set_sequence(sequence);
-      Fill(core.driver.Post(**session, std::move(batch)), response);
+      Fill(core.sessions.Post(**session, std::move(batch)), response);
       core.later([output, response = std::move(response)]() mutable {
         output->Push(std::move(response));
       });
@@ -316,7 +316,7 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
                              batch = std::move(batch)]() mutable {
       absl::StatusOr<Session*> session = caller.Authenticate(core_);
       if (!session.ok()) return reactor->Finish(ToGrpc(session.status()));
-      PostReply reply = core_.driver.Post(**session, std::move(batch));
+      PostReply reply = core_.sessions.Post(**session, std::move(batch));
       response->set_first_transfer_id(reply.first_transfer_id);
       response->set_first_over_value(reply.first_over_value);
       response->set_prepared_batch(reply.prepared_batch);
