@@ -248,7 +248,7 @@ TEST_F(OperationsTest, RefusedBatchesAreCountedByWhateverWayTheyCome) {
     const uint64_t device = session.devices()[0].global_device_id;
     Arena arena = Must(session.CreateArena(device, 4096));
     EXPECT_THAT(session.Send(77, {Transfer(device, "k", {arena.All()})}),
-                Is("INVALID_ARGUMENT/DEVICE_UNKNOWN"));
+                Is("NOT_FOUND/DEVICE_UNKNOWN"));
     const std::string page = HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics");
     EXPECT_THAT(
         page, HasSubstr(absl::StrCat("\nferry_requests_rejected_total{reason=\"DEVICE_UNKNOWN\"} ",
