@@ -40,10 +40,10 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
       violations.push_back({absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
     }
   };
-  const bool may_go_on = now < draining_until_ && engine_.IsInFlight(continued);
-  const Intake intake = TakeIn(session, batch, now,
-                               {draining_ && !may_go_on ? TakesNone("transfers") : absl::OkStatus(),
-                                CheckOwn(batch.device), check});
+  const bool refuses = draining_ && !(now < draining_until_ && engine_.IsInFlight(continued));
+  const Intake intake =
+      TakeIn(session, batch, now,
+             {refuses ? TakesNone("transfers") : absl::OkStatus(), CheckOwn(batch.device), check});
   const PostReply& reply = intake.reply;
   if (!intake.taken) return reply;
   continued_ += draining_ ? 1 : 0;

@@ -13,17 +13,16 @@ namespace ferry {
 
 // --- Pairs.
 
-std::unique_ptr<Load> TransferEngine::Impl::MakeLoad(const Posted& half) const {
+Load TransferEngine::Impl::MakeLoad(const Posted& half) {
   const MatchKey& key = half.spec.key;
-  const bool receives = half.spec.side == Side::kReceive;
-  auto load = std::make_unique<Load>();
-  load->half = half.id;
-  load->clique = CliqueOf(key);
-  load->name = {key.destination == load->clique.low, receives ? half.partner : half.id};
-  load->peer = half.peer;
-  load->receives = receives;
-  load->bytes = half.spec.bytes;
-  load->layout = &half.spec.layout;
+  Load load;
+  load.half = half.id;
+  load.clique = CliqueOf(key);
+  load.receives = half.spec.side == Side::kReceive;
+  load.name = {key.destination == load.clique.low, load.receives ? half.partner : half.id};
+  load.peer = half.peer;
+  load.bytes = half.spec.bytes;
+  load.layout = &half.spec.layout;
   return load;
 }
 
@@ -36,7 +35,7 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
   BeginEstimate(receive, Route::kNccl);
   const SourceHalf source = SourceOf(receive);
   const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
-  receive.load = MakeLoad(receive);
+  receive.load = std::make_unique<Load>(MakeLoad(receive));
   cliques.Carry(*receive.load, PriorityOf(receive, source), direct);
 }
 
@@ -49,7 +48,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   if (!context.LedByUs(peer, CliqueOf(send->spec.key))) return false;
   LeaveMatcher(*send);
   send->stage = Stage::kMatched;
-  send->load = MakeLoad(*send);
+  send->load = std::make_unique<Load>(MakeLoad(*send));
   return cliques.Carry(*send->load, message.priority, message.direct);
 }
 
@@ -76,7 +75,7 @@ Load* TransferEngine::Impl::LoadOf(PeerId peer, const Clique& clique, const Pair
   }
   if (half->outcome || CliqueOf(half->spec.key) != clique) return nullptr;
   // A follower's send is not handed over: its first chunk is how its daemon learns of it.
-  if (half->load == nullptr) half->load = MakeLoad(*half);
+  if (half->load == nullptr) half->load = std::make_unique<Load>(MakeLoad(*half));
   return half->load.get();
 }
 
@@ -158,10 +157,10 @@ bool TransferEngine::Impl::MayJoinBundle(const Posted& send, TransferId batch) c
 }
 
 Bundle& TransferEngine::Impl::JoinBundle(Posted& half, TransferId batch, uint32_t slot) {
-  std::unique_ptr<Load> part = MakeLoad(half);
-  part->name = BundleName(half, batch, slot);
-  part->layout = nullptr;
-  half.bundle = cliques.bundles().Join(*part, half.batch, half.batch_size);
+  Load part = MakeLoad(half);
+  part.name = BundleName(half, batch, slot);
+  part.layout = nullptr;
+  half.bundle = cliques.bundles().Join(part, half.batch, half.batch_size);
   return *cliques.bundles().Find(half.bundle);
 }
 

@@ -176,7 +176,7 @@ struct TransferEngine::Impl {
   bool OnHandOver(PeerId peer, const HandOver& message);
   bool OnTakeBack(PeerId peer, const TakeBack& message);
   // A load for groups, of a half that has none.
-  std::unique_ptr<Load> MakeLoad(const Posted& half) const;
+  static Load MakeLoad(const Posted& half);
   // Of our half of a transfer, if it may be in a group of this clique: see Cliques::FindLoad.
   Load* LoadOf(PeerId peer, const Clique& clique, const PairName& name, bool receives);
   // What is in no group yet shall not be, and the pair ends with `why` when the groups that carry

@@ -38,12 +38,12 @@ class BundleBook {
   // Whether a half may be armed so: not once the bundle of this name has been fired, or is about to
   // be, for which all of its batch were armed.
   bool MayJoin(PeerId peer, const Clique& clique, const PairName& name) const;
-  // A half is in the bundle of `half`'s name until Leave; `half.bytes`: of this half. The bundle is
-  // made by the first half that joins. Returns its number.
+  // A half joins the bundle of name `half.name`, and stays until Leave. `half.bytes`: the bytes of
+  // this half alone. The first half that joins makes the bundle. Returns the bundle's number.
   uint64_t Join(const Load& half, TransferId batch, uint32_t batch_size);
-  // A half has ended. The bundle is gone with the last one.
+  // A half of the bundle has ended. The bundle goes with its last half.
   void Leave(uint64_t number);
-  // Nothing more is fired.
+  // No firing of the bundle begins any more.
   void Break(Bundle& bundle);
   // Has the abort of a half ordered when no group carries a firing. False if none does now, or if
   // there is no such bundle: then the caller orders it.
@@ -60,9 +60,9 @@ class BundleBook {
   absl::Status Settle(Bundle& bundle);
   // The link is lost: nothing more is fired with this peer.
   void OnPeerLost(PeerId peer);
-  // Bundles that receive on this clique and wait for a group: their numbers.
+  // The numbers of the bundles that receive on this clique and wait for a group.
   std::vector<uint64_t> Waiting(const Clique& clique) const;
-  // Whether the chunk's bytes are gathered from several places before they are sent.
+  // Whether our lane gathers the load's bytes from several places before it sends them.
   bool Gathers(const Load& load) const;
 
  private:

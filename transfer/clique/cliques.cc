@@ -117,6 +117,7 @@ void Cliques::Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::S
 
 void Cliques::Settle(const std::vector<GroupRecord::Part>& parts) {
   for (const GroupRecord::Part& part : parts) {
+    if (part.load->pinned()) continue;
     if (part.load->bundle != 0) {
       events_.push_back(FiringSettled{part.load->bundle});
     } else {

@@ -81,41 +81,45 @@ class Cliques {
   const BundleBook& bundles() const { return bundles_; }
   RankBook& ranks() { return ranks_; }
   const RankBook& ranks() const { return ranks_; }
-  size_t waiting() const { return leader_.waiting(); }  // loads that no group has all of
-  size_t groups() const { return groups_.size(); }      // that ask for a lane or run
+  // Loads that wait for a group here, in cliques that we lead.
+  size_t waiting() const { return leader_.waiting(); }
+  // Groups that ask for a lane or run.
+  size_t groups() const { return groups_.size(); }
 
   // --- From the engine: loads of transfers. A load stays where it is until Forget.
 
-  // The leader shall put it into groups. `direct`: at both ends it is in one piece of memory. False
-  // if the leader, which we are, has a load of this name.
+  // Asks the clique's leader to put the load into groups. `direct`: the transfer is in one piece of
+  // memory at both ends. False if we are the leader and a load of this name waits already.
   bool Carry(Load& load, int32_t priority, bool direct);
-  // What of it is in no group yet shall not be.
+  // Takes back from the leader what of the load is in no group yet.
   void TakeRest(Load& load);
-  // The same, for this reason. False if there was one before.
+  // As TakeRest, and keeps `why` in the load. False if the load had a reason before: nothing is
+  // done then.
   bool Drop(Load& load, absl::Status why);
-  // Its half has ended. It is not pinned.
+  // The load's half has ended, so the load goes. Precondition: no group has a chunk of the load.
   void Forget(Load& load);
 
   // --- From the engine: peers, and lanes.
 
   void OnPeerUp(PeerId peer) { peers_[peer].up = true; }
-  // No load of this peer is pinned by a group that was not launched, afterwards.
+  // Ends what is agreed with the peer. Afterwards only launched groups pin loads of this peer.
   void OnPeerLost(PeerId peer, const absl::Status& why);
-  // More pairs of this peer are about to come, or are not.
+  // The peer has said whether more pairs are about to come: groups wait for them.
   void OnMore(PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
 
   // Asks for the lanes of groups that are due, and goes on with the groups whose lanes were
   // granted.
   void Run();
-  // A lane has answered a group. The clique that it was of, for CloseQuiet once the events are
-  // handled; none: it is over already.
+  // A lane has answered a group. Returns the group's clique, with which the caller calls CloseQuiet
+  // once it has handled the events; none if the group was over already.
   std::optional<Clique> OnGroupDone(uint64_t id, const absl::Status& status);
-  // At a follower: closes the communicators that are to be closed and that no group is on.
+  // At a follower: closes those communicators of the clique that are to be closed and that no group
+  // uses.
   void CloseQuiet(const Clique& clique);
   void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
-  // The communicator shall be closed, if it is idle; `busy`: if it is not, when its groups are
-  // over.
+  // Has the clique's communicator closed if it is idle. `busy`: a communicator in use is closed
+  // too, when its groups are over.
   void EvictCommunicator(const Clique& clique, bool busy);
   // Ends one group or opening that takes too long. False: none does.
   bool OnTime();
@@ -137,19 +141,19 @@ class Cliques {
 
   // --- cliques.cc: loads and groups.
 
-  // The load that the chunk is of, if the chunk may go into the group; else null.
+  // The load that the chunk belongs to, if the chunk may go into the group; else null.
   Load* ToCarry(const GroupRecord& group, const Chunk& chunk);
-  // False if the chunk may not go into the group.
+  // Puts the chunk into the group. False if the chunk may not go there.
   bool Pin(GroupRecord& group, const Chunk& chunk);
-  // A chunk is over: with this status, or without having been launched.
+  // A chunk is over with `status`, or OK if it was never launched; `moved` of its bytes arrived.
   void Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status);
-  // Goes on with what no group carries any more.
+  // Adds an event for each of these loads that no group carries any more.
   void Settle(const std::vector<GroupRecord::Part>& parts);
   void OnLaneGranted(GroupRecord& group);
   void Cut(GroupRecord& group);
-  // What a group of large loads may have.
+  // How many bytes a group of large loads may have.
   uint64_t RoomFor(const Clique& clique) const;
-  // Of a group of ours that is cut and not granted yet.
+  // Lets our lane gather the firings of a group that waits for the other end's lane.
   void OrderAhead(const GroupRecord& group);
   static std::vector<GroupChunk> ChunksOf(const GroupRecord& group);
   void Launch(GroupRecord& group);

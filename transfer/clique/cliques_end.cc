@@ -63,9 +63,8 @@ bool Cliques::OnTime() {
 
 absl::Time Cliques::NextTime() const {
   const int64_t nanos = std::min(groups_.NextTimer(), ranks_.NextTimer());
-  return std::min(
-      nanos == GroupRecord::kNoTimer ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-      leader_.NextDue());
+  return std::min(nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
+                  leader_.NextDue());
 }
 
 void Cliques::OnLate(GroupRecord& group) {

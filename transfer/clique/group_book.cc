@@ -47,7 +47,7 @@ std::unique_ptr<GroupRecord> GroupBook::Erase(uint64_t id) {
   lanes_.Release(group->lane(), id);
   if (const std::optional<uint64_t> head = lanes_.Head(group->lane())) {
     GroupRecord& next = *Find(*head);
-    if (next.timer == GroupRecord::kNoTimer && next.why.ok() && !next.late) Begin(next);
+    if (next.timer == Deadlines::kNever && next.why.ok() && !next.late) Begin(next);
   }
   return group;
 }
@@ -74,9 +74,9 @@ void GroupBook::SetTimer(GroupRecord& group, absl::Duration after) {
 }
 
 void GroupBook::StopTimer(GroupRecord& group) {
-  if (group.timer == GroupRecord::kNoTimer) return;
+  if (group.timer == Deadlines::kNever) return;
   timers_.erase({group.timer, group.id});
-  group.timer = GroupRecord::kNoTimer;
+  group.timer = Deadlines::kNever;
 }
 
 GroupRecord* GroupBook::TakeLate() {
@@ -87,7 +87,7 @@ GroupRecord* GroupBook::TakeLate() {
 }
 
 int64_t GroupBook::NextTimer() const {
-  return timers_.empty() ? GroupRecord::kNoTimer : timers_.begin()->first;
+  return timers_.empty() ? Deadlines::kNever : timers_.begin()->first;
 }
 
 }  // namespace ferry

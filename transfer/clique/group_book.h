@@ -65,7 +65,7 @@ class GroupBook {
   void StopTimer(GroupRecord& group);
   // A group whose timer is over, and stopped; null if there is none.
   GroupRecord* TakeLate();
-  // When TakeLate will have something: Unix nanoseconds, GroupRecord::kNoTimer for never.
+  // When TakeLate will have something: Unix nanoseconds, Deadlines::kNever for never.
   int64_t NextTimer() const;
 
  private:

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,11 +11,11 @@
 #include "base/ids.h"
 #include "transfer/clique/group.h"
 #include "transfer/clique/load.h"
+#include "transfer/deadlines.h"
 
 namespace ferry {
 
 struct GroupRecord {
-  static constexpr int64_t kNoTimer = std::numeric_limits<int64_t>::max();
   enum class Stage : uint8_t {
     kAsking,    // for our lane
     kGranting,  // at the leader: cut, and the follower is asked for its lane
@@ -38,9 +37,9 @@ struct GroupRecord {
   uint64_t bytes = 0;       // of `parts`
   // At a follower: the indices of the message's chunks that are left out, ascending.
   std::vector<uint32_t> refused;
-  absl::Status why;          // its attempt is being aborted for this; OK: it is not
-  int64_t timer = kNoTimer;  // Unix nanoseconds
-  absl::Time began;          // launched, and the first in its lane's queue
+  absl::Status why;                   // its attempt is being aborted for this; OK: it is not
+  int64_t timer = Deadlines::kNever;  // Unix nanoseconds
+  absl::Time began;                   // launched, and the first in its lane's queue
   // It has run for `group_deadline` here; and, as the follower says, there.
   bool late = false;
   bool late_there = false;

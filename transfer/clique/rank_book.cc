@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "transfer/clique/group_record.h"
+#include "transfer/deadlines.h"
 
 namespace ferry {
 
@@ -41,7 +41,7 @@ void RankBook::Open(const Clique& clique, uint32_t attempt) {
 
 void RankBook::OnId(const Clique& clique, uint32_t attempt, std::string unique_id) {
   const Rank* const rank = Find(clique);
-  if (rank == nullptr || rank->timer == GroupRecord::kNoTimer || rank->attempt != attempt) return;
+  if (rank == nullptr || rank->timer == Deadlines::kNever || rank->attempt != attempt) return;
   context_.Send(context_.OwnerOf(clique.high), OpenComm{clique, attempt, std::move(unique_id)});
 }
 
@@ -121,15 +121,15 @@ std::optional<std::pair<Clique, uint32_t>> RankBook::TakeLate() {
 }
 
 int64_t RankBook::NextTimer() const {
-  return timers_.empty() ? GroupRecord::kNoTimer : timers_.begin()->first;
+  return timers_.empty() ? Deadlines::kNever : timers_.begin()->first;
 }
 
 // --- Ending.
 
 void RankBook::StopTimer(const Clique& clique, Rank& rank) {
-  if (rank.timer == GroupRecord::kNoTimer) return;
+  if (rank.timer == Deadlines::kNever) return;
   timers_.erase({rank.timer, clique});
-  rank.timer = GroupRecord::kNoTimer;
+  rank.timer = Deadlines::kNever;
 }
 
 bool RankBook::BeginClose(const Clique& clique, uint32_t attempt) {

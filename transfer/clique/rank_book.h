@@ -59,7 +59,7 @@ class RankBook {
   void Miss(const Clique& clique, absl::Duration missed);
   // An attempt that we lead and that did not open in time; each once.
   std::optional<std::pair<Clique, uint32_t>> TakeLate();
-  // When TakeLate will have something: Unix nanoseconds, GroupRecord::kNoTimer if nothing opens.
+  // When TakeLate will have something: Unix nanoseconds, Deadlines::kNever if nothing opens.
   int64_t NextTimer() const;
   // ROUTE_UNAVAILABLE: why this attempt could not be opened.
   static absl::Status NotOpened(const Clique& clique, uint32_t attempt, absl::string_view why);
