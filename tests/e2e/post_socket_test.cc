@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/admin.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/raw_session.h"
 
@@ -160,6 +161,22 @@ TEST_F(PostSocketTest, WhoDoesNotReadHoldsNobodyUp) {
     ASSERT_EQ(NameOf(response.error()), "INVALID_ARGUMENT/FIELD_INVALID");
   }
   poster.join();
+}
+
+TEST_F(PostSocketTest, RefusedBatchesAreCountedByWhateverWayTheyCome) {
+  size_t refused = 0;
+  for (const int way : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
+    Session session = nodes().Open(0, "refused", way);
+    const uint64_t device = session.devices()[0].global_device_id;
+    Arena arena = Must(session.CreateArena(device, 4096));
+    EXPECT_THAT(session.Send(77, {Transfer(device, "k", {arena.All()})}),
+                Is("NOT_FOUND/DEVICE_UNKNOWN"));
+    const std::string page = HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics");
+    EXPECT_THAT(
+        page, HasSubstr(absl::StrCat("\nferry_requests_rejected_total{reason=\"DEVICE_UNKNOWN\"} ",
+                                     ++refused, "\n")))
+        << way;
+  }
 }
 
 }  // namespace
