@@ -185,10 +185,10 @@ void TransferEngine::Impl::OnDefined(TransferId id) {
   if (half->spec.prepared) return OnWanted(*half);
   half->spec.defined = true;
   if (half->spec.side == Side::kReceive) {
-    if (half->stage == Stage::kMatched) Start(*half);
+    if (half->state.Is<HalfState::Matched>()) Start(*half);
   } else if (Ours(*half)) {
-    if (half->stage == Stage::kMatched) Start(*Find(half->partner));
-  } else if (half->stage != Stage::kWaiting) {
+    if (half->state.Is<HalfState::Matched>()) Start(*Find(half->partner));
+  } else if (!half->state.Is<HalfState::Waiting>()) {
     Send(half->peer, Ready{id});
   }
 }

@@ -28,7 +28,7 @@ Load TransferEngine::Impl::MakeLoad(const Posted& half) {
 
 void TransferEngine::Impl::HandOverPair(Posted& receive) {
   FERRY_CHECK(receive.load == nullptr);  // a route is tried once
-  receive.stage = Stage::kMatched;
+  receive.state.HandOver();
   receive.route = Route::kNccl;
   receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
@@ -42,12 +42,13 @@ void TransferEngine::Impl::HandOverPair(Posted& receive) {
 bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
   Posted* send = FindSendTo(peer, message.transfer);
   if (send == nullptr || !send->spec.defined || send->spec.prepared || send->outstanding ||
-      send->load != nullptr || send->route == Route::kNccl) {
+      send->load != nullptr || send->route == Route::kNccl ||
+      !send->state.May(HalfState::Step::kHandOver)) {
     return false;
   }
   if (!context.LedByUs(peer, CliqueOf(send->spec.key))) return false;
   LeaveMatcher(*send);
-  send->stage = Stage::kMatched;
+  send->state.HandOver();
   send->load = std::make_unique<Load>(MakeLoad(*send));
   return cliques.Carry(*send->load, message.priority, message.direct);
 }
@@ -73,7 +74,9 @@ Load* TransferEngine::Impl::LoadOf(PeerId peer, const Clique& clique, const Pair
       return nullptr;
     }
   }
-  if (half->outcome || CliqueOf(half->spec.key) != clique) return nullptr;
+  if (!half->state.May(HalfState::Step::kEnterGroup) || CliqueOf(half->spec.key) != clique) {
+    return nullptr;
+  }
   // A follower's send is not handed over: its first chunk is how its daemon learns of it.
   if (half->load == nullptr) half->load = std::make_unique<Load>(MakeLoad(*half));
   return half->load.get();
@@ -87,7 +90,9 @@ void TransferEngine::Impl::DropRest(Posted& receive, absl::Status why) {
 void TransferEngine::Impl::Settle(TransferId id) {
   Posted* half = Find(id);
   if (half == nullptr || half->under_way()) return;
-  if (half->outcome) return End(*half, *std::move(half->outcome));
+  if (HalfState::Leaving* const leaving = half->state.As<HalfState::Leaving>()) {
+    return End(*half, std::move(leaving->outcome));
+  }
   if (half->spec.side == Side::kSend) {
     if (half->next_go == nullptr) return;  // the destination tells how it ends
     const std::unique_ptr<Go> go = std::move(half->next_go);
@@ -110,7 +115,7 @@ void TransferEngine::Impl::OnCliqueEvents(std::vector<TransferId>* left) {
     void operator()(const LoadPinned& event) {
       Posted& half = *impl.Find(event.half);
       impl.LeaveMatcher(half);
-      half.stage = Stage::kLaunched;
+      half.state.EnterGroup();
       half.route = Route::kNccl;
     }
     void operator()(const LoadSettled& event) {
@@ -187,7 +192,10 @@ void TransferEngine::Impl::FailBundle(uint64_t number, const absl::Status& why) 
   const bool receives = bundle->load.receives;
   for (uint32_t i = 0; i < count; ++i) {
     Posted* const half = Find(MakeTransferId(SessionOf(first), SequenceOf(first) + i));
-    if (half == nullptr || half->bundle != number || half->outcome || half->aborted) continue;
+    if (half == nullptr || half->bundle != number || half->state.Is<HalfState::Leaving>() ||
+        half->aborted) {
+      continue;
+    }
     if (!receives) {  // the destination ends it, and with it the others
       Send(half->peer, SendFailed{half->id, half->attempt, why});
       return cliques.bundles().Break(*bundle);

@@ -123,7 +123,7 @@ void TransferEngine::Impl::Unlist(Posted& half) {
 }
 
 std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
-  FERRY_CHECK(convoy.stage < Stage::kMatched && !convoy.under_way());
+  FERRY_CHECK(!convoy.state.matched() && !convoy.under_way());
   FlightRecorder::Get().Record("convoy.apart", convoy.id, convoy.count());
   LeaveMatcher(convoy);
   StopTimer(convoy);
@@ -137,7 +137,7 @@ std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
     added.posted = convoy.posted;
     added.spec = std::move(spec);
     added.peer = convoy.peer;
-    added.stage = convoy.stage;
+    if (convoy.state.Is<HalfState::Offered>()) added.state.Offer();
     const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
     FERRY_CHECK(is_new);
     in_order.AddBefore(convoy, added);
@@ -182,7 +182,7 @@ void TransferEngine::Impl::TakeApart(const Half& waiting) {
 }
 
 void TransferEngine::Impl::CancelMember(Posted& convoy, TransferId member, absl::Status why) {
-  if (convoy.stage < Stage::kMatched) return SplitUp(convoy, member, std::move(why));
+  if (!convoy.state.matched()) return SplitUp(convoy, member, std::move(why));
   RememberCancel(*convoy.convoy, member, std::move(why));
   if (absl::Status end = WantedEnd(convoy); !end.ok()) CancelHalf(convoy, std::move(end));
 }
@@ -203,7 +203,7 @@ absl::Status TransferEngine::Impl::WantedEnd(const Posted& convoy) {
 }
 
 void TransferEngine::Impl::SplitUp(Posted& convoy, TransferId member, absl::Status why) {
-  if (convoy.stage == Stage::kOffered) {
+  if (convoy.state.Is<HalfState::Offered>()) {
     if (convoy.withdrawn) return;
     if (!why.ok()) RememberCancel(*convoy.convoy, member, std::move(why));
     absl::Status end = WantedEnd(convoy);
@@ -237,7 +237,9 @@ void TransferEngine::Impl::TakeApartAndCancel(Posted& convoy) {
 
 bool TransferEngine::Impl::OnApart(PeerId peer, const Apart& apart) {
   Posted* const convoy = FindSendTo(peer, apart.transfer);
-  if (convoy == nullptr || convoy->count() == 1 || convoy->stage != Stage::kOffered) return false;
+  if (convoy == nullptr || convoy->count() == 1 || !convoy->state.Is<HalfState::Offered>()) {
+    return false;
+  }
   if (!convoy->convoy->split) PauseConvoys(convoy->spec.key, options.no_convoys_for);
   TakeApartAndCancel(*convoy);
   return true;

@@ -55,24 +55,23 @@ absl::Status TransferEngine::Impl::EndOf(const Tombstones::Tombstone& tombstone)
 }
 
 void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
-  if (half.outcome || half.withdrawn) return;
-  if (half.count() > 1 && half.stage < Stage::kMatched) {
+  if (half.is_ending()) return;
+  if (half.count() > 1 && !half.state.matched()) {
     return SplitUp(half, TransferId(), std::move(why));
   }
   const bool send = half.spec.side == Side::kSend;
-  if (half.stage == Stage::kLaunched && half.spec.prepared && (!send || Ours(half))) {
+  if (half.state.launched() && half.spec.prepared && (!send || Ours(half))) {
     if (!send) return Disarm(half, why, ForOther(half, why));
     return Disarm(*Find(half.partner), ForOther(half, why), why);
   }
-  if (half.stage == Stage::kLaunched &&
-      !half.spec.prepared) {  // too late, unless the launch turns out to be impossible
+  if (half.state.launched() && !half.spec.prepared) {
     Posted* receive = !send ? &half : Ours(half) ? Find(half.partner) : nullptr;
-    if (receive != nullptr && receive->late_wish.ok()) receive->late_wish = std::move(why);
+    if (receive != nullptr) WishedTooLate(*receive, std::move(why));
     return;
   }
   FlightRecorder::Get().Record("cancel", half.id, half.peer.value(),
                                static_cast<uint64_t>(why.code()));
-  if (half.stage < Stage::kMatched && (!send || Ours(half))) {
+  if (!half.state.matched() && (!send || Ours(half))) {
     LeaveMatcher(half);
     LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
     return End(half, std::move(why));
@@ -80,11 +79,16 @@ void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
   EndBeforeLaunch(half, std::move(why));
 }
 
+void TransferEngine::Impl::WishedTooLate(Posted& receive, absl::Status why) {
+  absl::Status& wish = *receive.state.late_wish();
+  if (wish.ok()) wish = std::move(why);
+}
+
 void TransferEngine::Impl::EndBeforeLaunch(Posted& half, absl::Status why) {
   absl::Status for_other = ForOther(half, why);
   if (half.spec.side == Side::kReceive) return EndPair(half, std::move(why), std::move(for_other));
   if (Ours(half)) return EndPair(*Find(half.partner), std::move(for_other), std::move(why));
-  if (half.stage == Stage::kWaiting) return End(half, std::move(why));
+  if (half.state.Is<HalfState::Waiting>()) return End(half, std::move(why));
   StopWatching(half);
   half.withdrawn = true;
   half.why = why;
@@ -153,34 +157,33 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
 }
 
 void TransferEngine::Impl::OnDeadline(Posted& half) {
-  if (half.outcome) return;
+  if (half.state.Is<HalfState::Leaving>()) return;
   half.late = true;
   const bool send = half.spec.side == Side::kSend;
-  FlightRecorder::Get().Record("deadline", half.id, half.peer.value(),
-                               static_cast<uint64_t>(half.stage));
-  if (half.stage == Stage::kLaunched) {
+  FlightRecorder::Get().Record("deadline", half.id, half.peer.value(), half.state.number());
+  if (half.state.launched()) {
     absl::Status executing = ExecutingStatus(half);
-    if (half.route == Route::kNccl) {
+    if (half.state.Is<HalfState::InGroups>()) {
       if (!send) return DropRest(half, std::move(executing));
       if (half.why.ok()) half.why = executing;
       Send(half.peer, Withdraw{half.id, std::move(executing)});
     } else if (half.role != LaunchRole::kCopy && half.outstanding) {
       Abort(half, std::move(executing));
     } else if (!send) {
-      if (half.late_wish.ok()) half.late_wish = std::move(executing);
+      WishedTooLate(half, std::move(executing));
     } else if (!Ours(half)) {  // our half is done; the destination's hangs
       if (half.why.ok()) half.why = executing;
       Send(half.peer, Withdraw{half.id, std::move(executing)});
     }
     return;
   }
-  if (half.withdrawn) return;
-  if (half.count() > 1 && half.stage < Stage::kMatched) {
+  if (half.is_ending()) return;
+  if (half.count() > 1 && !half.state.matched()) {
     half.why = DeadlineStatus(half);  // should it be matched before it is apart
     return SplitUp(half);             // its members are due at once
   }
   absl::Status status = DeadlineStatus(half);
-  const bool alone = half.stage < Stage::kMatched && HasReason(status, Reason::kWaitingForPeer);
+  const bool alone = !half.state.matched() && HasReason(status, Reason::kWaitingForPeer);
   if (alone && (!send || Ours(half))) return EndAlone(half, std::move(status));
   EndBeforeLaunch(half, std::move(status));
 }
@@ -195,7 +198,7 @@ absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
   }
   const Side other = send ? Side::kReceive : Side::kSend;
   std::string cause;
-  if (half.stage < Stage::kMatched) {
+  if (!half.state.matched()) {
     cause = absl::StrCat(PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
     if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
   } else if (half.handed()) {

@@ -13,29 +13,19 @@
 namespace ferry {
 namespace {
 
-// Once matched it has a route at once.
-bool IsArmed(const Posted& half) { return half.spec.prepared && half.stage >= Stage::kMatched; }
-
 TransferEngine::State StateOf(const Posted& half) {
   using State = TransferEngine::State;
-  if (IsArmed(half)) return State::kArmed;
-  switch (half.stage) {
-    case Stage::kWaiting:
-      return State::kWaiting;
-    case Stage::kOffered:
-      return State::kOffered;
-    case Stage::kMatched:
-      return State::kMatched;
-    case Stage::kLaunched:
-      return State::kLaunched;
-  }
-  return State::kWaiting;
+  if (half.armed_or_fires()) return State::kArmed;
+  if (half.state.Is<HalfState::Offered>()) return State::kOffered;
+  if (!half.state.matched()) return State::kWaiting;
+  const bool launched = half.state.launched() || half.state.Is<HalfState::Leaving>();
+  return launched ? State::kLaunched : State::kMatched;
 }
 
 // On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
 bool MayFire(const Posted& half) {
-  return IsArmed(half) && !half.aborted && !half.withdrawn &&
-         (half.stage == Stage::kMatched || !FiredByGo(half.route));
+  return (half.state.Is<HalfState::AwaitsFiring>() || half.state.Is<HalfState::Armed>()) &&
+         !half.aborted && !half.withdrawn;
 }
 
 }  // namespace
@@ -63,15 +53,17 @@ std::string TransferEngine::Impl::WithinText(const Posted& half) const {
 
 std::string TransferEngine::Impl::WaitsFor(const Posted& half) const {
   const bool send = half.spec.side == Side::kSend;
+  if (half.state.Is<HalfState::Asking>()) {
+    return absl::StrCat(NodeName(half.peer), " to say what there is instead of the send");
+  }
   if (half.withdrawn) {
-    if (!send)
-      return absl::StrCat(NodeName(half.peer), " to say what there is instead of the send");
     return absl::StrCat("the answer of ", NodeName(half.peer), " to its withdrawal");
   }
   if (MayFire(half)) return "both ends to fire it";
-  if (IsArmed(half)) return half.aborted ? "its end" : "the end of a firing";
-  if (half.stage == Stage::kLaunched) return half.under_way() ? "its launch" : "the other end";
-  if (half.stage < Stage::kMatched) {
+  if (half.armed_or_fires()) return half.aborted ? "its end" : "the end of a firing";
+  if (half.state.Is<HalfState::Leaving>()) return "its launch";
+  if (half.state.launched()) return half.under_way() ? "its launch" : "the other end";
+  if (!half.state.matched()) {
     if (!Ours(half) && !peers[half.peer.value()].up) {
       return absl::StrCat("the link to ", NodeName(half.peer));
     }

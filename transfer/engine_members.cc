@@ -70,7 +70,7 @@ bool TransferEngine::Impl::OnMembers(PeerId peer, const MembersTold& message) {
 }
 
 const Members::Place* TransferEngine::Impl::DesertedFor(const Posted& half) const {
-  if (!half.in_matcher || half.outcome || half.withdrawn) return nullptr;
+  if (!half.in_matcher || half.is_ending()) return nullptr;
   const MatchKey& key = half.spec.key;
   return members.FindDeserted(key.domain,
                               half.spec.side == Side::kSend ? key.destination : key.source);

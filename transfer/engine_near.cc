@@ -34,8 +34,7 @@ absl::Time LongWaitOf(const Posted& half) {
 }
 
 bool Waits(const Posted& half) {
-  const bool armed = half.spec.prepared && half.stage >= Stage::kMatched;
-  return half.stage != Stage::kLaunched && !armed && !half.outcome && !half.withdrawn;
+  return !half.state.launched() && !half.armed_or_fires() && !half.is_ending();
 }
 
 // `key`, or where it begins to differ from `other`, which is told beside it.
@@ -53,7 +52,7 @@ std::string ShownKey(const std::string& key, const std::string& other) {
 void TransferEngine::Impl::Notice(Posted& half) {
   if (half.count() > 1) {
     half.convoy->noticed = true;
-    if (half.stage < Stage::kMatched) return SplitUp(half);
+    if (!half.state.matched()) return SplitUp(half);
   }
   if (half.in_matcher) {
     half.searchable = true;
@@ -103,7 +102,7 @@ void TransferEngine::Impl::OnLooks(size_t most) {
     if (!due) return;
     Posted& half = *Find(due->transfer);
     half.look_nanos = kNever;
-    if (half.withdrawn && half.spec.side == Side::kReceive) {  // the answer has not come
+    if (half.state.Is<HalfState::Asking>()) {  // the answer has not come
       EndAsked(half, std::nullopt);
     } else if (Waits(half) && clock < half.spec.deadline) {
       out.long_waits.push_back(half.id);
@@ -176,9 +175,7 @@ void TransferEngine::Impl::EndAlone(Posted& half, absl::Status why) {
     return End(half, WithNear(half, why, std::move(ours), std::nullopt));
   }
   StopWatching(half);
-  asking.emplace(half.id, *std::move(ours));
-  half.withdrawn = true;
-  half.why = std::move(why);
+  half.state.Ask(*std::move(ours), std::move(why));
   SetLook(half, clock + kAnswerTime);
   Send(half.peer, Seek{half.id, half.spec.key});
 }
@@ -190,9 +187,8 @@ std::optional<NearTexts> TransferEngine::Impl::NearOffer(const Offered& offered,
 }
 
 void TransferEngine::Impl::EndAsked(Posted& receive, std::optional<NearTexts> theirs) {
-  auto ours = asking.extract(receive.id);
-  FERRY_CHECK(!ours.empty());
-  End(receive, WithNear(receive, receive.why, std::move(ours.mapped()), std::move(theirs)));
+  HalfState::Asking& asking = *receive.state.As<HalfState::Asking>();
+  End(receive, WithNear(receive, asking.why, std::move(asking.here), std::move(theirs)));
 }
 
 absl::Status TransferEngine::Impl::WithNear(const Posted& half, const absl::Status& why,
@@ -244,7 +240,7 @@ bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
     End(*half, std::move(told.mapped()));
     return true;
   }
-  if (!half->withdrawn) return false;
+  if (!half->state.Is<HalfState::Asking>()) return false;
   EndAsked(*half, std::move(sought.near));
   return true;
 }
@@ -259,7 +255,7 @@ std::string TransferEngine::Impl::WaitText(TransferId id) {
     absl::StrAppend(&text, " of ", DurationText(half->spec.deadline - half->posted));
   }
   absl::StrAppend(&text, " for ", WaitsFor(*half));
-  if (half->stage >= Stage::kMatched || !MayLook()) return text;
+  if (half->state.matched() || !MayLook()) return text;
   const Side other = half->spec.side == Side::kSend ? Side::kReceive : Side::kSend;
   for (const std::string& near_text : LookNear(other, half->spec.key)) {
     absl::StrAppend(&text, "; ", near_text);

@@ -48,10 +48,10 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
     receive.offered = offered;
   } else {
     OnMatcherLeft(*send);
-    send->stage = Stage::kMatched;
+    send->state.Match();
     send->partner = receive.id;
   }
-  receive.stage = Stage::kMatched;
+  receive.state.Match();
   receive.partner = source.transfer;
   FlightRecorder::Get().Record("match", receive.id, source.peer.value(), source.transfer.value());
   if (absl::Status difference = Compare(receive, SourceOf(receive)); !difference.ok()) {
@@ -120,7 +120,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   const SourceHalf source = SourceOf(receive);
   const bool agreed = TwoSided(route);
   const bool armed = receive.spec.prepared && !FiredByGo(route);
-  receive.stage = Stage::kLaunched;
+  receive.state.Begin(receive.launch_step(route));
   receive.route = route;
   receive.tried |= RouteBit(route);
   // The source's half of this launch may be answered late, so groups cannot follow it.
@@ -135,7 +135,7 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
                                receive.spec.bytes);
   if (Ours(receive)) {
     Posted& send = *Find(receive.partner);
-    send.stage = Stage::kLaunched;
+    send.state.Begin(send.launch_step(route));
     send.route = route;
   }
   Launch& launch = out.launches.emplace_back();
@@ -209,9 +209,9 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
   if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
   }
-  if (half->outcome) {
-    if (half->arrived) CountFiring(*half);  // before it was ended
-    End(*half, *std::move(half->outcome));
+  if (HalfState::Leaving* const leaving = half->state.As<HalfState::Leaving>()) {
+    if (leaving->arrived) CountFiring(*half);  // before it was ended
+    End(*half, std::move(leaving->outcome));
   } else if (half->spec.side == Side::kSend) {
     OnSendDone(*half, status);
   } else {
@@ -222,7 +222,14 @@ void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
 void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
   EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
-  if (answer.ok() && prepared && !receive.aborted) return FiringOver(receive);
+  const bool aborted = std::exchange(receive.aborted, false);
+  if (answer.ok() && prepared && !aborted) {
+    if (receive.state.Is<HalfState::Firing>()) return FiringOver(receive);
+    const absl::Status let_go =
+        Error(absl::StatusCode::kInternal, Reason::kInternal,
+              absl::StrCat(NameOf(receive), ": its lane let go of it without being asked"));
+    return EndPair(receive, let_go, ForOther(receive, let_go));
+  }
   if (answer.ok() && !prepared) {
     if (receive.route == Route::kMapped) {
       routes.UnmappedOf(receive.peer)
@@ -233,7 +240,10 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   const absl::Status status =
       (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
                                                                               : answer;
-  if (prepared && !receive.late_wish.ok()) return EndPair(receive, status, receive.late_wish);
+  const absl::Status* const for_source = receive.state.for_source();
+  if (for_source != nullptr && !for_source->ok()) {
+    return EndPair(receive, status, absl::Status(*for_source));
+  }
   const SourceHalf source = SourceOf(receive);
   const bool insisted =
       receive.spec.route != Route::kUnspecified || source.route != Route::kUnspecified;
@@ -243,7 +253,11 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
     return EndPair(receive, status, status);
   }
   // Nothing was moved, so whoever wanted out when it was too late can have it now.
-  if (!receive.late_wish.ok()) return EndPair(receive, receive.late_wish, receive.late_wish);
+  const absl::Status* const late_wish = receive.state.late_wish();
+  if (late_wish != nullptr && !late_wish->ok()) {
+    const absl::Status why = *late_wish;
+    return EndPair(receive, why, why);
+  }
   TryNextRoute(receive, status);
 }
 
@@ -267,7 +281,7 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),
                                static_cast<uint64_t>(next));
   if (next != Route::kUnspecified) {
-    receive.stage = Stage::kMatched;
+    receive.state.TryAgain();
     if (!Start(receive)) Send(receive.peer, Matched{receive.partner});  // prepared, on ucx
     return;
   }
@@ -276,12 +290,14 @@ void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& sta
 }
 
 void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) {
-  if (send.arrived) FiringOver(send);
+  send.aborted = false;
+  const HalfState::Firing* const firing = send.state.As<HalfState::Firing>();
+  if (firing != nullptr && firing->arrived) FiringOver(send);
   if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
     const std::unique_ptr<Go> go = std::move(send.next_go);
     return LaunchSend(send, *go);
   }
-  if (send.stage == Stage::kMatched) return;  // its firing was over
+  if (send.state.Is<HalfState::AwaitsFiring>()) return;  // its firing was over
   if (!answer.ok()) {
     Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
   } else if (send.late) {  // past its deadline; the destination still does not say that it is over
@@ -292,7 +308,7 @@ void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) 
 
 void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
   const bool armed = send.spec.prepared && !FiredByGo(go.route);
-  send.stage = Stage::kLaunched;
+  send.state.Begin(send.launch_step(go.route));
   send.attempt = go.attempt;
   send.route = go.route;
   if (send.late) {  // aborted at once otherwise
@@ -321,7 +337,7 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
 }
 
 void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
-  if (receive.stage >= Stage::kMatched) {
+  if (receive.state.matched()) {
     if (Ours(receive)) {
       Posted& send = *Find(receive.partner);
       End(send, std::move(theirs));

@@ -33,7 +33,8 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
   peer.features = features;
   routes.OnPeerUp(id, std::move(table), std::move(gpus));
   for (Posted* send : Sorted([&](const Posted& half) {
-         return half.peer == id && half.spec.side == Side::kSend && half.stage == Stage::kWaiting;
+         return half.peer == id && half.spec.side == Side::kSend &&
+                half.state.Is<HalfState::Waiting>();
        })) {
     SendOffer(now, *send);
   }
@@ -61,7 +62,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   cliques.OnPeerLost(id, why);
   for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
-    if (half->withdrawn && half->spec.side == Side::kReceive) {
+    if (half->state.Is<HalfState::Asking>()) {
       EndAsked(*half, std::nullopt);
       continue;
     }
@@ -73,7 +74,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
     }
     // The peer's memory or ours is in use until the launch is answered.
     if (half->role != LaunchRole::kCopy || half->spec.prepared) Abort(*half, lost);
-    half->outcome = std::move(lost);
+    half->state.Leave(std::move(lost));
   }
 }
 
@@ -84,7 +85,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
                            absl::StrCat(NameOf(send), ": ", NodeName(send.peer),
                                         " does not know prepared transfers")));
   }
-  send.stage = Stage::kOffered;
+  send.state.Offer();
   Offer& offer =
       std::get<Offer>(out.messages.emplace_back(send.peer, std::in_place_type<Offer>).second);
   offer.prepared = spec.prepared;
@@ -247,7 +248,7 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
     return true;
   }
   absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
-  if (receive->stage != Stage::kLaunched) {
+  if (!receive->state.launched()) {
     EndPair(*receive, std::move(ours), std::move(why));
   } else if (receive->spec.prepared) {
     Disarm(*receive, std::move(ours), std::move(why));
@@ -255,8 +256,8 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
     DropRest(*receive, std::move(ours));
   } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
     Abort(*receive, std::move(ours));
-  } else if (receive->late_wish.ok()) {
-    receive->late_wish = std::move(ours);
+  } else {
+    WishedTooLate(*receive, std::move(ours));
   }
   return true;
 }
@@ -286,7 +287,7 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
 Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
   Posted* half = Find(id);
   if (half == nullptr || half->spec.side != Side::kSend || half->peer != peer ||
-      half->stage == Stage::kWaiting || half->outcome) {
+      half->state.Is<HalfState::Waiting>() || half->state.Is<HalfState::Leaving>()) {
     return nullptr;
   }
   return half;
@@ -301,12 +302,9 @@ void TransferEngine::Impl::StopLaunch(Posted& send) {
 bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
-  if (send->spec.prepared && send->stage == Stage::kLaunched && !FiredByGo(send->route)) {
-    if (send->outstanding) StopLaunch(*send);
-  } else if (send->stage != Stage::kOffered) {
-    return false;
-  }
-  send->stage = Stage::kMatched;
+  if (!send->state.May(HalfState::Step::kMatch)) return false;
+  if (send->state.Is<HalfState::Armed>() && send->outstanding) StopLaunch(*send);
+  send->state.Match();
   LeaveMatcher(*send);
   if (send->spec.prepared) AwaitFiring(*send);  // on ucx, or it would be launched
   return true;
@@ -321,7 +319,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
       (prepared && !arms && !send->wanted) ||
       (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed() ||
-      go.attempt <= send->attempt ||
+      !send->state.May(send->launch_step(go.route)) || go.attempt <= send->attempt ||
       (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
     return false;
   }
@@ -345,13 +343,12 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && done.status.ok()) {  // of one firing
-    if (send->stage != Stage::kLaunched || !FiredByGo(send->route) || send->arrived) {
-      return false;
-    }
+    HalfState::Firing* const firing = send->state.As<HalfState::Firing>();
+    if (firing == nullptr || firing->arrived) return false;
     if (!send->outstanding) {
       FiringOver(*send);
     } else {
-      send->arrived = true;
+      firing->arrived = true;
     }
     return true;
   }
@@ -365,8 +362,8 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   } else if (!status.ok()) {
     const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
     status = echo ? send->why : Annotate(status, PlaceOf(Side::kReceive, send->spec.key));
-    if (echo && HasReason(status, Reason::kWaitingForPeer) && send->stage == Stage::kOffered &&
-        send->count() == 1) {
+    if (echo && HasReason(status, Reason::kWaitingForPeer) &&
+        send->state.Is<HalfState::Offered>() && send->count() == 1) {
       std::optional<NearTexts> ours;
       if (MayLook()) ours = LookNear(Side::kReceive, send->spec.key);
       near.Remember(clock, Side::kSend, send->spec.key);
@@ -380,7 +377,7 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
     return true;
   }
   if (!status.ok() || !same_launch) Abort(*send, absl::AbortedError("it is over"));
-  send->outcome = std::move(status);
+  send->state.Leave(std::move(status));
   send->next_go.reset();
   return true;
 }

@@ -13,7 +13,7 @@ void TransferEngine::Impl::ReturnSlot(Posted& send) {
 
 void TransferEngine::Impl::AwaitFiring(Posted& half) {
   StopTimer(half);
-  half.stage = Stage::kMatched;
+  half.state.AwaitFiring();
   if (half.wanted || half.watched || half.withdrawn) return;
   const TransferSpec& spec = half.spec;
   half.watched = true;
@@ -32,7 +32,7 @@ void TransferEngine::Impl::OnWanted(Posted& half) {
 
 bool TransferEngine::Impl::FireByGo(Posted& receive) {
   Offer& offer = receive.offered->offer;
-  if (receive.stage != Stage::kMatched || !receive.wanted || !offer.ready) return false;
+  if (!receive.state.Is<HalfState::AwaitsFiring>() || !receive.wanted || !offer.ready) return false;
   offer.ready = false;  // of this firing
   LaunchPair(receive, receive.route);
   return true;
@@ -45,7 +45,6 @@ void TransferEngine::Impl::CountFiring(Posted& half) {
 void TransferEngine::Impl::FiringOver(Posted& half) {
   CountFiring(half);
   half.wanted = false;
-  half.arrived = false;
   if (half.spec.side == Side::kReceive) {
     Send(half.peer, Done{half.partner, absl::OkStatus(), half.route});
   }
@@ -53,10 +52,11 @@ void TransferEngine::Impl::FiringOver(Posted& half) {
 }
 
 void TransferEngine::Impl::Disarm(Posted& receive, absl::Status ours, absl::Status theirs) {
-  if (!receive.late_wish.ok()) return;
+  absl::Status& for_source = *receive.state.for_source();
+  if (!for_source.ok()) return;
   FlightRecorder::Get().Record("disarm", receive.id, receive.peer.value(),
                                static_cast<uint64_t>(ours.code()));
-  receive.late_wish = std::move(theirs);
+  for_source = std::move(theirs);
   receive.why = ours;  // also if it was being aborted for another route
   Abort(receive, std::move(ours));
 }

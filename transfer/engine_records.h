@@ -14,17 +14,11 @@
 #include "transfer/clique/load.h"
 #include "transfer/deadlines.h"
 #include "transfer/engine.h"
+#include "transfer/half_state.h"
 #include "transfer/offer_book.h"
 #include "transfer/placed_list.h"
 
 namespace ferry {
-
-enum class Stage : uint8_t {
-  kWaiting,  // unmatched; a send to a peer: not offered yet, the link is down
-  kOffered,  // a send to a peer: its Offer is out
-  kMatched,
-  kLaunched,  // its launch was ordered; a send that the peer copies stays kOffered or kMatched
-};
 
 // What a half that is a convoy has besides.
 struct Convoy {
@@ -48,8 +42,9 @@ struct Posted {
   TransferId partner;  // the other half, once matched: the source's id, or our own receive's
   // A receive's, once matched with a peer's send; null again if that was lost with its link.
   Offered* offered = nullptr;
+  // A send that the peer copies stays offered or matched.
+  HalfState state;
   uint32_t attempt = 0;
-  Stage stage = Stage::kWaiting;
   Route route = Route::kUnspecified;
   LaunchRole role = LaunchRole::kCopy;
   uint8_t tried = 0;  // routes launched, a bit each
@@ -59,25 +54,19 @@ struct Posted {
   bool watched = false;
   bool outstanding = false;  // a launch of ours was not answered yet
   bool aborted = false;      // and is being aborted
-  bool withdrawn = false;    // a send: Withdraw is out; a receive: Seek, at its deadline
+  bool withdrawn = false;    // a send: Withdraw is out, and the destination's Done has not come
   bool late = false;         // its deadline has passed
-  // Why a launch was aborted, or a half withdrawn.
+  // Why a launch was aborted, or a send withdrawn.
   absl::Status why;
-  // A launched receive: why one end wanted out when it was too late; of a prepared one that is
-  // aborted what the source is told.
-  absl::Status late_wish;
-  // Decided; it ends so when the launch is answered.
-  std::optional<absl::Status> outcome;
   std::unique_ptr<Go> next_go;  // came while the launch before was not answered
   // Prepared: the batch it was posted in, and a send's slot of the link page (0: none).
   TransferId batch;
   uint32_t batch_size = 0;
   uint32_t slot = 0;
-  // On ucx: firings that are over, whether our word allows the next one, and, at a send whose
-  // launch is not answered, that the destination has called it over.
+  // On a route that is fired by Go: firings that are over, and whether our word allows the next
+  // one.
   uint64_t firings = 0;
   bool wanted = false;
-  bool arrived = false;
   // Route nccl, not prepared: what groups carry of the half, once it was handed over to them.
   std::unique_ptr<Load> load;
   RouteEstimate* estimate = nullptr;       // a receive's, which waits to be told how it went
@@ -88,6 +77,16 @@ struct Posted {
   uint32_t count() const { return spec.key.count; }
   bool handed() const { return load != nullptr && load->handed; }
   bool pinned() const { return load != nullptr && load->pinned(); }
+  // It has asked a peer how it ends, or it is decided already.
+  bool is_ending() const {
+    return withdrawn || state.Is<HalfState::Asking>() || state.Is<HalfState::Leaving>();
+  }
+  bool armed_or_fires() const { return spec.prepared && state.matched(); }
+  // By which step a launch by `by` begins, other than in groups.
+  HalfState::Step launch_step(Route by) const {
+    if (!spec.prepared) return HalfState::Step::kLaunch;
+    return FiredByGo(by) ? HalfState::Step::kFire : HalfState::Step::kArm;
+  }
   // A launch of ours, or a group with a chunk of it, is not over.
   bool under_way() const { return outstanding || pinned(); }
 };

@@ -254,6 +254,8 @@ struct TransferEngine::Impl {
 
   // --- engine_end.cc: what ends early.
   void CancelHalf(Posted& half, absl::Status why);
+  // An end wants a receive out that is launched already: it is told if nothing was moved.
+  static void WishedTooLate(Posted& receive, absl::Status why);
   // Ends a half that is not launched, with the pair if there is one. A send that was offered is
   // withdrawn, and ends when the peer answers.
   void EndBeforeLaunch(Posted& half, absl::Status why);
@@ -384,8 +386,6 @@ struct TransferEngine::Impl {
   // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
   // no successor.
   absl::flat_hash_map<TransferId, absl::Status> to_tell;
-  // Receives that have sent a Seek, as `withdrawn` says of them: what there is here.
-  absl::flat_hash_map<TransferId, NearTexts> asking;
   std::deque<Peer> peers;  // by PeerId; they stay where they are
   Tombstones tombstones;
   Members members;

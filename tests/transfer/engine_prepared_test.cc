@@ -264,6 +264,7 @@ TEST_F(EnginePreparedTest, WhereMappedCannotBeArmedTheNextRouteIs) {
   ASSERT_THAT(two_.daemons[kB].fallbacks, SizeIs(1));
   EXPECT_EQ(two_.daemons[kB].fallbacks[0].to, Route::kUcx);
   AnswerAborts(kA);  // it was armed there
+  EXPECT_TRUE(two_.a().Find(send_)->fires);
   FireOnUcx(true);
   FireOnUcx(false);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(2));
@@ -294,6 +295,7 @@ TEST_F(EnginePreparedTest, TheSourcesLaneMayRefuseMappedToo) {
   two_.Answer(kA, RouteRefused());
   AnswerAborts(kB);
   ASSERT_THAT(two_.daemons[kB].fallbacks, SizeIs(1));
+  EXPECT_TRUE(two_.b().Find(receive_)->fires);
   FireOnUcx(false);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The states of a half: every step from every state, and the picture of docs/architecture.md.
+#include "transfer/half_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
+namespace ferry {
+namespace {
+
+using ::testing::HasSubstr;
+using Step = HalfState::Step;
+
+constexpr size_t kStates = std::variant_size_v<HalfState::Any>;
+
+void Do(HalfState& state, Step step) {
+  switch (step) {
+    case Step::kOffer:
+      return state.Offer();
+    case Step::kAsk:
+      return state.Ask({}, absl::CancelledError("asked"));
+    case Step::kMatch:
+      return state.Match();
+    case Step::kTryAgain:
+      return state.TryAgain();
+    case Step::kAwaitFiring:
+      return state.AwaitFiring();
+    case Step::kHandOver:
+      return state.HandOver();
+    case Step::kEnterGroup:
+      return state.EnterGroup();
+    case Step::kLaunch:
+    case Step::kFire:
+    case Step::kArm:
+      return state.Begin(step);
+    case Step::kLeave:
+      return state.Leave(absl::CancelledError("left"));
+  }
+}
+
+// A half in each state, by the shortest way there.
+HalfState InState(size_t number) {
+  static const std::map<std::string, std::vector<Step>> ways = {
+      {"waiting", {}},
+      {"offered", {Step::kOffer}},
+      {"asking", {Step::kAsk}},
+      {"matched", {Step::kMatch}},
+      {"awaits firing", {Step::kMatch, Step::kAwaitFiring}},
+      {"handed over", {Step::kMatch, Step::kHandOver}},
+      {"in groups", {Step::kOffer, Step::kEnterGroup}},
+      {"launched", {Step::kMatch, Step::kLaunch}},
+      {"firing", {Step::kMatch, Step::kAwaitFiring, Step::kFire}},
+      {"armed", {Step::kMatch, Step::kArm}},
+      {"leaving", {Step::kMatch, Step::kLaunch, Step::kLeave}},
+  };
+  HalfState state;
+  for (const Step step : ways.at(HalfState::Name(number))) Do(state, step);
+  EXPECT_EQ(state.number(), number);
+  return state;
+}
+
+TEST(HalfStateTest, EachStepLeadsWhereItsRuleSaysOrIsRefused) {
+  for (size_t number = 0; number < kStates; ++number) {
+    for (const HalfState::Rule& rule : HalfState::Rules()) {
+      SCOPED_TRACE(absl::StrCat(rule.name, " of what is ", HalfState::Name(number)));
+      HalfState state = InState(number);
+      const bool may = (rule.from & (1u << number)) != 0;
+      EXPECT_EQ(state.May(rule.step), may);
+      if (!may) continue;
+      Do(state, rule.step);
+      EXPECT_EQ(state.number(), rule.to);
+    }
+  }
+}
+
+TEST(HalfStateDeathTest, AStepThatIsNoneEndsTheProcess) {
+  EXPECT_DEATH(
+      {
+        HalfState state;
+        state.Launch();
+      },
+      "May");
+}
+
+TEST(HalfStateTest, WhatIsMatchedAndWhatIsLaunched) {
+  std::vector<std::string> matched, launched;
+  for (size_t number = 0; number < kStates; ++number) {
+    const HalfState state = InState(number);
+    if (state.matched()) matched.push_back(state.name());
+    if (state.launched()) launched.push_back(state.name());
+  }
+  EXPECT_EQ(absl::StrJoin(matched, ", "),
+            "matched, awaits firing, handed over, in groups, launched, firing, armed, leaving");
+  EXPECT_EQ(absl::StrJoin(launched, ", "), "in groups, launched, firing, armed");
+}
+
+TEST(HalfStateTest, AFiringThatArrivedIsStillCountedWhenTheHalfLeaves) {
+  HalfState state;
+  state.Match();
+  state.AwaitFiring();
+  state.Fire();
+  state.As<HalfState::Firing>()->arrived = true;
+  state.Leave(absl::CancelledError("first"));
+  state.Leave(absl::AbortedError("last"));
+  EXPECT_TRUE(state.As<HalfState::Leaving>()->arrived);
+  EXPECT_EQ(state.As<HalfState::Leaving>()->outcome, absl::AbortedError("last"));
+}
+
+TEST(HalfStateTest, AFurtherGroupKeepsAWishThatCameTooLate) {
+  HalfState state;
+  state.Match();
+  state.HandOver();
+  EXPECT_EQ(state.late_wish(), nullptr);
+  state.EnterGroup();
+  *state.late_wish() = absl::CancelledError("too late");
+  state.EnterGroup();
+  EXPECT_EQ(*state.late_wish(), absl::CancelledError("too late"));
+  EXPECT_EQ(state.for_source(), nullptr);
+}
+
+// --- The page.
+
+std::string Page() {
+  std::ifstream file(FERRY_SOURCE "/docs/architecture.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string page = text.str();
+  const size_t begin = page.find("## States of a half");
+  const size_t end = page.find("\n## ", begin);
+  return begin == std::string::npos ? "" : page.substr(begin, end - begin);
+}
+
+TEST(HalfStateTest, ThePageHasTheRules) {
+  std::vector<std::string> rows;
+  for (const HalfState::Rule& rule : HalfState::Rules()) {
+    std::vector<std::string> from;
+    for (size_t number = 0; number < kStates; ++number) {
+      if ((rule.from & (1u << number)) != 0) from.push_back(HalfState::Name(number));
+    }
+    rows.push_back(absl::StrCat("`", rule.name, "` | ", absl::StrJoin(from, ", "), " | ",
+                                HalfState::Name(rule.to)));
+  }
+  std::vector<std::string> told;
+  for (absl::string_view line : absl::StrSplit(Page(), '\n')) {
+    if (line.substr(0, 3) != "| `") continue;
+    line.remove_prefix(2);
+    line.remove_suffix(2);
+    std::vector<std::string> cells = absl::StrSplit(line, absl::string_view(" | "));
+    ASSERT_EQ(cells.size(), 3u) << line;
+    told.push_back(std::string(line));
+  }
+  const auto sorted = [](std::vector<std::string> lines) {
+    for (std::string& line : lines) {  // the states of a cell in the order of their numbers
+      std::vector<std::string> cells = absl::StrSplit(line, absl::string_view(" | "));
+      std::vector<std::string> states = absl::StrSplit(cells[1], absl::string_view(", "));
+      std::sort(states.begin(), states.end());
+      line = absl::StrCat(cells[0], " | ", absl::StrJoin(states, ", "), " | ", cells[2]);
+    }
+    return lines;
+  };
+  EXPECT_EQ(absl::StrJoin(sorted(told), "\n"), absl::StrJoin(sorted(rows), "\n"));
+}
+
+TEST(HalfStateTest, ThePictureHasEveryStateAndEveryStep) {
+  std::string picture;
+  for (const absl::string_view line : absl::StrSplit(Page(), '\n')) {
+    if (line.substr(0, 4) == "    ") absl::StrAppend(&picture, line, "\n");
+  }
+  for (size_t number = 0; number < kStates; ++number) {
+    EXPECT_THAT(picture, HasSubstr(HalfState::Name(number)));
+  }
+  for (const HalfState::Rule& rule : HalfState::Rules()) {
+    EXPECT_THAT(picture, HasSubstr(absl::StrCat("-", rule.name)));
+  }
+}
+
+}  // namespace
+}  // namespace ferry
