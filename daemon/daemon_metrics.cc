@@ -102,7 +102,7 @@ void Daemon::Impl::ExportTransfers(std::vector<prometheus::MetricFamily>& famili
   const absl::Time now = control.Now();
   for (size_t state = 0; state < view.states.size(); ++state) {
     const Traffic::Standing& standing = view.states[state];
-    const char* const name = TransferEngine::kStateNames[state];
+    const char* const name = kShownStateNames[state];
     AddSample(inflight, {{"state", name}}, AsDouble(standing.count));
     AddSample(oldest, {{"state", name}},
               absl::ToDoubleSeconds(now - std::min(standing.oldest, now)));

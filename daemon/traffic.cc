@@ -20,7 +20,7 @@ Traffic::Way WayOf(const Transfer& transfer) {
 class Firings {
  public:
   explicit Firings(SessionTable& sessions) : sessions_(sessions) {}
-  uint64_t Of(const TransferEngine::Brief& transfer) {
+  uint64_t Of(const TransferBrief& transfer) {
     const SessionId session = SessionOf(transfer.transfer);
     if (known_ && session == session_ && transfer.batch == batch_) return firings_;
     known_ = true;
@@ -61,16 +61,16 @@ Traffic::View Traffic::Look(const TransferEngine& engine, SessionTable& sessions
   view.ways = ways_;
   view.fired = fired_;
   Firings firings(sessions);
-  engine.Visit([&](const TransferEngine::Brief& transfer) {
+  engine.Visit([&](const TransferBrief& transfer) {
     Standing& standing = view.states[static_cast<size_t>(transfer.state)];
     ++standing.count;
     standing.oldest = std::min(standing.oldest, transfer.posted);
     const size_t route = static_cast<size_t>(transfer.route);
-    if (transfer.state == TransferEngine::State::kLaunched) {
+    if (transfer.state == ShownState::kLaunched) {
       ++view.launched[std::get<0>(WayOf(transfer))];
       ++view.launched_by_route[route];
     }
-    if (transfer.state != TransferEngine::State::kArmed && view.oldest.size() < oldest) {
+    if (transfer.state != ShownState::kArmed && view.oldest.size() < oldest) {
       view.oldest.push_back(transfer.transfer);
     }
     if (!transfer.prepared) return;

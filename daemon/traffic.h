@@ -39,7 +39,7 @@ class Traffic {
     // Bytes and firings, by session, of prepared batches that may still be fired. A session's total
     // is this plus Session::moved.
     absl::flat_hash_map<SessionId, Moved> fired_of_sessions;
-    std::array<Standing, TransferEngine::kStateNames.size()> states;  // by TransferEngine's state
+    std::array<Standing, kShownStateNames.size()> states;  // by TransferEngine's state
     // in flight, the oldest first, without prepared transfers that may be fired
     std::vector<TransferId> oldest;
     // Transfers on a lane now, by the device here.

@@ -26,6 +26,19 @@ size_t PeersIn(const DeviceMap& devices) {
   return std::max<size_t>(peers, devices.node_names.size());
 }
 
+// To the flight recorder; of a convoy that failed, of each member.
+void RecordEnd(const Posted& half, const absl::Status& status) {
+  const char* const what = half.spec.side == Side::kSend ? "end.send" : "end.receive";
+  const absl::string_view reason = status.ok() ? "" : ReasonName(ReasonOf(status));
+  const size_t members = status.ok() || half.convoy == nullptr ? 0 : half.count();
+  for (size_t place = 0; place < std::max<size_t>(members, 1); ++place) {
+    const MatchKey& key = members == 0 ? half.spec.key : half.convoy->members[place].key;
+    FlightRecorder::Get().Record(what, TransferId(half.id.value() + place), half.peer.value(),
+                                 static_cast<uint64_t>(status.code()), reason,
+                                 MatchFingerprint(key));
+  }
+}
+
 // Of each peer's tombstones: records, keys and texts.
 constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
 
@@ -39,20 +52,19 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       offers({options.offers_per_peer, options.kept_per_peer}, PeersIn(devices)),
       peers(PeersIn(devices)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
-      members(devices.self),
-      context{devices, owners, routes, options.cliques, clock, out},
-      cliques(context, [this](PeerId peer, const Clique& clique, const PairName& name,
-                              bool receives) { return LoadOf(peer, clique, name, receives); }) {
+      context{devices, owners, peers, clock, out},
+      members(context),
+      drains(context, halves),
+      view(context, halves, offers),
+      clique_context{devices, owners, routes, options.cliques, clock, out},
+      cliques(clique_context,
+              [this](PeerId peer, const Clique& clique, const PairName& name, bool receives) {
+                return LoadOf(peer, clique, name, receives);
+              }) {
   for (Peer& peer : peers) {
     peer.last_error = absl::UnavailableError("no connection yet");
     routes.AddPeer();
   }
-}
-
-Posted* TransferEngine::Impl::Find(TransferId id) const {
-  const auto& some = posted.Of(id);
-  auto entry = some.find(id);
-  return entry == some.end() ? nullptr : entry->second.get();
 }
 
 absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
@@ -71,7 +83,7 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
     return Error(
         absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
         absl::StrCat(send ? "send of " : "receive of ", Describe(key), ": device ", own.value(),
-                     " belongs to ", NodeName(OwnerOf(own)), ", not to this daemon"));
+                     " belongs to ", context.NodeName(OwnerOf(own)), ", not to this daemon"));
   }
   if (spec.route != Route::kUnspecified) {
     const bool local = OwnerOf(key.source) == OwnerOf(key.destination);
@@ -82,7 +94,7 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
     }
   }
   std::optional<Half> waiting = matcher.Find(hashed);
-  if (waiting && waiting->side == spec.side && Find(waiting->transfer) != nullptr) {
+  if (waiting && waiting->side == spec.side && halves.Find(waiting->transfer) != nullptr) {
     return Error(absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
                  absl::StrCat("transfer of ", Describe(key), ": a ", send ? "send" : "receive",
                               " of this key is waiting already"));
@@ -118,7 +130,7 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
       sends ? "post.send" : "post.receive", MakeTransferId(session, first_sequence),
       (sends ? key.source : key.destination).value(), batch.size(),
       absl::StrCat(sends ? "to " : "from ", (sends ? key.destination : key.source).value()));
-  per_session[session].count += batch.size();
+  halves.Expect(session, batch.size());
   if (sends) {
     Grow(out.messages, batch.size());
   } else {
@@ -132,7 +144,9 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
       i = end;
     }
     for (; i < end; ++i) {
-      Posted& half = AddHalf(now, MakeTransferId(session, first_sequence + i), std::move(batch[i]));
+      const PeerId other = OtherEndOf(batch[i]);
+      Posted& half =
+          halves.Add(now, MakeTransferId(session, first_sequence + i), std::move(batch[i]), other);
       half.batch = MakeTransferId(session, first_sequence);
       half.batch_size = static_cast<uint32_t>(batch.size());
       PostOne(now, half);
@@ -162,7 +176,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     SetTimer(half);
     if (spec.side == Side::kReceive) return Match(half, result.other);
-    Posted* receive = Find(result.other.transfer);
+    Posted* receive = halves.Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
     OnMatcherLeft(*receive);
     return Match(*receive, own);
@@ -170,24 +184,26 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   half.in_matcher = true;
   SetTimer(half);
   if (members.any_deserted() && EndIfDeserted(half)) return;
-  if (Ours(half)) return;
+  if (context.Ours(half)) return;
   // A part of something longer, the beginning of which was checked before.
   if (peers[half.peer.value()].left) return End(half, LeftStatus(half));
   if (!peers[half.peer.value()].up) return Want(half.peer);
   if (spec.side == Side::kSend) return SendOffer(now, half);
-  if (peers[half.peer.value()].drains_until && !MayBeSent(half)) EndOfDrain(half);
+  if (peers[half.peer.value()].drains_until && !drains.MayBeSent(half)) {
+    End(half, drains.WhyEnds(half));
+  }
 }
 
 void TransferEngine::Impl::OnDefined(TransferId id) {
-  Posted* half = Find(id);
+  Posted* half = halves.Find(id);
   if (half == nullptr || !half->watched) return;
   half->watched = false;
   if (half->spec.prepared) return OnWanted(*half);
   half->spec.defined = true;
   if (half->spec.side == Side::kReceive) {
     if (half->state.Is<HalfState::Matched>()) Start(*half);
-  } else if (Ours(*half)) {
-    if (half->state.Is<HalfState::Matched>()) Start(*Find(half->partner));
+  } else if (context.Ours(*half)) {
+    if (half->state.Is<HalfState::Matched>()) Start(*halves.Find(half->partner));
   } else if (!half->state.Is<HalfState::Waiting>()) {
     Send(half->peer, Ready{id});
   }
@@ -254,10 +270,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   if (half.bundle != 0) cliques.bundles().Leave(std::exchange(half.bundle, 0));
   if (half.slot != 0) ReturnSlot(half);
   RecordEnd(half, status);
-  Unlist(half);
-  const auto session = per_session.find(SessionOf(half.id));
-  session->second.count -= half.count();
-  if (session->second.count == 0) per_session.erase(session);
+  const std::unique_ptr<Posted> taken = halves.Take(half);
   Ended& ended = out.ended.emplace_back();
   ended.transfer = half.id;
   ended.count = half.count();
@@ -279,7 +292,6 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   ended.posted = half.posted;
   ended.layout = std::move(half.spec.layout);
   ended.kept = half.spec.kept;
-  posted.Of(half.id).erase(half.id);
 }
 
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
@@ -329,7 +341,7 @@ void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
 }
 
 bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
-  Posted* half = impl_->Holding(transfer);
+  Posted* half = impl_->halves.Holding(transfer);
   if (half == nullptr) return false;
   impl_->clock = now;
   if (half->count() == 1) {
@@ -343,6 +355,19 @@ bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Sta
 void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
   impl_->clock = now;
   impl_->EndSession(session, why);
+}
+
+absl::Status TransferEngine::Join(absl::Time now, SessionId session, const std::string& domain,
+                                  GlobalDeviceId device, absl::string_view name) {
+  impl_->clock = now;
+  FERRY_CHECK(impl_->owners.Find(device) == impl_->devices.self);
+  return impl_->members.Join(session, {device, domain}, name);
+}
+
+void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until) {
+  impl_->clock = now;
+  impl_->drains.Set(until);
+  impl_->RefuseOffers();
 }
 
 PeerId TransferEngine::AddPeer(const std::string& name,
@@ -447,11 +472,11 @@ void TransferEngine::OnTime(absl::Time now) {
 }
 
 absl::Time TransferEngine::NextDeadline() const {
-  if (!impl_->ending_sessions.empty()) return absl::InfinitePast();
+  if (impl_->halves.ends_sessions()) return absl::InfinitePast();
   const int64_t nanos = std::min(impl_->deadlines.first(), impl_->looks.first());
   return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
                    impl_->cliques.NextTime(), impl_->NextNotice(), impl_->tombstones.NextExpiry(),
-                   impl_->NextMembers()});
+                   impl_->NextSweep()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
@@ -461,7 +486,8 @@ Outbox TransferEngine::TakeOutbox(bool cut_groups) {
     impl_->cliques.Run();
     impl_->OnCliqueEvents();
   }
-  if (impl_->draining && !impl_->drained && impl_->posted.size() == 0) impl_->OnDrained();
+  // Here, and not when the last half ends: that may be in the midst of a walk over others.
+  if (impl_->drains.SetAgainIfEmpty()) impl_->RefuseOffers();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());
 }

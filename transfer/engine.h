@@ -63,6 +63,7 @@
 #include "transfer/peer_message.h"
 #include "transfer/route_choice.h"
 #include "transfer/route_table.h"
+#include "transfer/transfer_row.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -237,51 +238,16 @@ class TransferEngine {
 
   // --- To look at.
 
-  struct Row {
-    TransferId transfer;
-    Side side = Side::kSend;
-    MatchKey key;
-    uint64_t bytes = 0;
-    const char* state = "";  // of kStateNames
-    bool prepared = false;
-    uint32_t batch = 0;  // of the session's prepared batches
-    bool fires = false;  // prepared: nothing holds it up but the words of its two ends
-    Route route = Route::kUnspecified;
-    absl::Time posted;
-    std::string waits_for;  // "the receive at node-b", "its data (defined timeline 3 >= 7)", ...
-  };
   // Of one of `long_waits`: what waits for what, for how long, and what there is instead. "" if it
   // is over.
   std::string WaitText(absl::Time now, TransferId transfer);
   // At most `limit`, oldest first.
-  std::vector<Row> List(size_t limit) const;
-  // A row without what has to be made for it.
-  enum class State : uint8_t { kWaiting, kOffered, kMatched, kLaunched, kArmed };
-  static constexpr std::array<const char*, 5> kStateNames = {"waiting", "offered", "matched",
-                                                             "launched", "armed"};
-  struct Brief {
-    TransferId transfer;
-    Side side = Side::kSend;
-    GlobalDeviceId source, destination;
-    uint64_t bytes = 0;
-    State state = State::kWaiting;
-    Route route = Route::kUnspecified;
-    bool prepared = false;
-    uint32_t batch = 0;  // as in Row
-    absl::Time posted;
-  };
+  std::vector<TransferRow> List(size_t limit) const;
   // Of everything in flight, oldest first.
-  void Visit(absl::FunctionRef<void(const Brief&)> visit) const;
-  std::optional<Row> Find(TransferId transfer) const;
-  // A send that a peer has offered and whose receive was not posted here.
-  struct WaitingOffer {
-    std::string node;     // the peer's
-    TransferId transfer;  // the peer's
-    MatchKey key;
-    uint64_t bytes = 0;
-  };
+  void Visit(absl::FunctionRef<void(const TransferBrief&)> visit) const;
+  std::optional<TransferRow> Find(TransferId transfer) const;
   // At most `limit`, by peer and id.
-  std::vector<WaitingOffer> ListOffers(size_t limit) const;
+  std::vector<WaitingOfferRow> ListOffers(size_t limit) const;
   size_t in_flight() const;
   bool IsInFlight(TransferId transfer) const;
   // And so is what it continues.
@@ -298,6 +264,7 @@ class TransferEngine {
   size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;
   using RouteOption = ferry::RouteOption;
+  using Row = TransferRow;
   // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
   absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
                                                    GlobalDeviceId destination,

@@ -46,7 +46,7 @@ bool TransferEngine::Impl::OnHandOver(PeerId peer, const HandOver& message) {
       !send->state.May(HalfState::Step::kHandOver)) {
     return false;
   }
-  if (!context.LedByUs(peer, CliqueOf(send->spec.key))) return false;
+  if (!clique_context.LedByUs(peer, CliqueOf(send->spec.key))) return false;
   LeaveMatcher(*send);
   send->state.HandOver();
   send->load = std::make_unique<Load>(MakeLoad(*send));
@@ -66,7 +66,7 @@ Load* TransferEngine::Impl::LoadOf(PeerId peer, const Clique& clique, const Pair
   Posted* half = nullptr;
   if (receives) {
     const Offered* offered = offers.Find(peer, name.transfer);
-    half = offered == nullptr ? nullptr : Find(offered->receive);
+    half = offered == nullptr ? nullptr : halves.Find(offered->receive);
     if (half == nullptr || half->load == nullptr) return nullptr;
   } else {
     half = FindSendTo(peer, name.transfer);
@@ -88,7 +88,7 @@ void TransferEngine::Impl::DropRest(Posted& receive, absl::Status why) {
 }
 
 void TransferEngine::Impl::Settle(TransferId id) {
-  Posted* half = Find(id);
+  Posted* half = halves.Find(id);
   if (half == nullptr || half->under_way()) return;
   if (HalfState::Leaving* const leaving = half->state.As<HalfState::Leaving>()) {
     return End(*half, std::move(leaving->outcome));
@@ -113,7 +113,7 @@ void TransferEngine::Impl::OnCliqueEvents(std::vector<TransferId>* left) {
     Impl& impl;
     std::vector<TransferId>* left;
     void operator()(const LoadPinned& event) {
-      Posted& half = *impl.Find(event.half);
+      Posted& half = *impl.halves.Find(event.half);
       impl.LeaveMatcher(half);
       half.state.EnterGroup();
       half.route = Route::kNccl;
@@ -141,7 +141,7 @@ void TransferEngine::Impl::OnGroupDone(uint64_t id, const absl::Status& status,
 }
 
 void TransferEngine::Impl::OnCliqueUnavailable(const Clique& clique, const absl::Status& why) {
-  for (Posted* half : Sorted([&](const Posted& half) {
+  for (Posted* half : halves.Sorted([&](const Posted& half) {
          return half.handed() && half.load->receives && half.load->clique == clique;
        })) {
     DropRest(*half, why);
@@ -191,7 +191,7 @@ void TransferEngine::Impl::FailBundle(uint64_t number, const absl::Status& why) 
   const uint32_t count = bundle->batch_size;
   const bool receives = bundle->load.receives;
   for (uint32_t i = 0; i < count; ++i) {
-    Posted* const half = Find(MakeTransferId(SessionOf(first), SequenceOf(first) + i));
+    Posted* const half = halves.Find(MakeTransferId(SessionOf(first), SequenceOf(first) + i));
     if (half == nullptr || half->bundle != number || half->state.Is<HalfState::Leaving>() ||
         half->aborted) {
       continue;

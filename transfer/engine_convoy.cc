@@ -31,10 +31,10 @@ TransferEngine::Impl::NextOfBatch TransferEngine::Impl::NextOf(
 }
 
 bool TransferEngine::Impl::MayBeConvoy(absl::Span<const TransferSpec> specs) const {
-  if (!options.convoys || draining) return false;
+  if (!options.convoys || drains.on()) return false;
   const MatchKey& key = specs.front().key;
   const GlobalDeviceId device = specs.front().side == Side::kSend ? key.destination : key.source;
-  if (members.any_deserted() && members.FindDeserted(key.domain, device) != nullptr) return false;
+  if (members.any_deserted() && members.IsDeserted(specs.front().side, key)) return false;
   const PeerId other = OwnerOf(device);
   if (other != devices.self) {
     const Peer& peer = peers[other.value()];
@@ -55,12 +55,7 @@ void TransferEngine::Impl::PauseConvoys(const MatchKey& key, absl::Duration paus
 
 void TransferEngine::Impl::PostConvoy(absl::Time now, TransferId first,
                                       absl::Span<TransferSpec> specs) {
-  Posted& convoy = AddHalf(now, first, MakeConvoy(specs));
-  convoy.convoy = std::make_unique<Convoy>();
-  convoy.convoy->members.assign(std::make_move_iterator(specs.begin()),
-                                std::make_move_iterator(specs.end()));
-  convoys.emplace(convoy.id, &convoy);
-  in_convoys += convoy.count() - 1;
+  Posted& convoy = halves.AddConvoy(now, first, specs, OtherEndOf(specs.front()));
   FlightRecorder::Get().Record("convoy", convoy.id, convoy.count());
   const Half own{convoy.spec.side, devices.self, convoy.id};
   const TransferMatcher::Result result = matcher.Add(convoy.spec.key, own);
@@ -71,7 +66,7 @@ void TransferEngine::Impl::PostConvoy(absl::Time now, TransferId first,
     case TransferMatcher::Outcome::kMatched: {
       SetTimer(convoy);
       if (convoy.spec.side == Side::kReceive) return Match(convoy, result.other);
-      Posted* const receive = Find(result.other.transfer);
+      Posted* const receive = halves.Find(result.other.transfer);
       FERRY_CHECK(receive != nullptr);
       OnMatcherLeft(*receive);
       return Match(*receive, own);
@@ -79,82 +74,21 @@ void TransferEngine::Impl::PostConvoy(absl::Time now, TransferId first,
     case TransferMatcher::Outcome::kWaiting:
       convoy.in_matcher = true;
       SetTimer(convoy);
-      if (!Ours(convoy) && convoy.spec.side == Side::kSend) SendOffer(now, convoy);
+      if (!context.Ours(convoy) && convoy.spec.side == Side::kSend) SendOffer(now, convoy);
   }
-}
-
-Posted* TransferEngine::Impl::Holding(TransferId member) const {
-  if (!convoys.empty()) {
-    auto after = convoys.upper_bound(member);
-    if (after != convoys.begin()) {
-      Posted* const convoy = std::prev(after)->second;
-      if (member.value() - convoy->id.value() < convoy->count()) return convoy;
-    }
-  }
-  return Find(member);
-}
-
-Posted& TransferEngine::Impl::AddHalf(absl::Time now, TransferId id, TransferSpec spec) {
-  auto half = std::make_unique<Posted>();
-  Posted& added = *half;
-  added.id = id;
-  added.posted = now;
-  added.spec = std::move(spec);
-  const MatchKey& key = added.spec.key;
-  added.peer = OwnerOf(added.spec.side == Side::kSend ? key.destination : key.source);
-  const bool is_new = posted.Of(id).try_emplace(id, std::move(half)).second;
-  FERRY_CHECK(is_new);
-  in_order.Add(added);
-  if (young == nullptr) young = &added;
-  per_session.find(SessionOf(id))->second.halves.Add(added);
-  return added;
-}
-
-void TransferEngine::Impl::Unlist(Posted& half) {
-  if (young == &half) young = in_order.Next(half);
-  if (swept == &half) swept = in_order.Next(half);
-  in_order.Remove(half);
-  OfSession& session = per_session.find(SessionOf(half.id))->second;
-  if (session.ending == &half) session.ending = session.halves.Next(half);
-  session.halves.Remove(half);
-  if (half.convoy == nullptr) return;
-  convoys.erase(half.id);
-  in_convoys -= half.count() - 1;
 }
 
 std::vector<TransferId> TransferEngine::Impl::Replace(Posted& convoy) {
-  FERRY_CHECK(!convoy.state.matched() && !convoy.under_way());
   FlightRecorder::Get().Record("convoy.apart", convoy.id, convoy.count());
   LeaveMatcher(convoy);
   StopTimer(convoy);
-  OfSession& session = per_session.find(SessionOf(convoy.id))->second;
-  const std::unique_ptr<Posted> owned = std::move(posted.Of(convoy.id).extract(convoy.id).mapped());
-  std::vector<TransferId> ids;
-  for (TransferSpec& spec : convoy.convoy->members) {
-    auto half = std::make_unique<Posted>();
-    Posted& added = *half;
-    added.id = TransferId(convoy.id.value() + ids.size());
-    added.posted = convoy.posted;
-    added.spec = std::move(spec);
-    added.peer = convoy.peer;
-    if (convoy.state.Is<HalfState::Offered>()) added.state.Offer();
-    const bool is_new = posted.Of(added.id).try_emplace(added.id, std::move(half)).second;
-    FERRY_CHECK(is_new);
-    in_order.AddBefore(convoy, added);
-    session.halves.AddBefore(convoy, added);
-    for (Posted** const next : {&young, &swept, &session.ending}) {
-      if (*next == &convoy) *next = &added;
-    }
-    ids.push_back(added.id);
-  }
-  Unlist(convoy);
-  return ids;
+  return halves.Replace(convoy);
 }
 
 void TransferEngine::Impl::TakeApart(Posted& convoy) {
   const bool noticed = convoy.convoy->noticed;
   for (const TransferId id : Replace(convoy)) {
-    Posted& half = *Find(id);
+    Posted& half = *halves.Find(id);
     const Half own{half.spec.side, devices.self, id};
     const bool waits =
         matcher.Add(half.spec.key, own).outcome == TransferMatcher::Outcome::kWaiting;
@@ -167,12 +101,12 @@ void TransferEngine::Impl::TakeApart(Posted& convoy) {
 
 void TransferEngine::Impl::PostApart(absl::Time now, Posted& convoy) {
   PauseConvoys(convoy.spec.key, options.no_convoys_for);
-  for (const TransferId id : Replace(convoy)) PostOne(now, *Find(id));
+  for (const TransferId id : Replace(convoy)) PostOne(now, *halves.Find(id));
 }
 
 void TransferEngine::Impl::TakeApart(const Half& waiting) {
   if (waiting.peer == devices.self) {
-    Posted& convoy = *Find(waiting.transfer);
+    Posted& convoy = *halves.Find(waiting.transfer);
     PauseConvoys(convoy.spec.key, options.no_convoys_for);
     return TakeApart(convoy);
   }
@@ -229,7 +163,7 @@ void TransferEngine::Impl::TakeApartAndCancel(Posted& convoy) {
   for (const auto& [member, why] : cancels) {
     for (uint64_t place = 0; place < count; ++place) {
       const TransferId id(first.value() + place);
-      Posted* const half = member == TransferId() || member == id ? Find(id) : nullptr;
+      Posted* const half = member == TransferId() || member == id ? halves.Find(id) : nullptr;
       if (half != nullptr) CancelHalf(*half, why);
     }
   }
@@ -254,7 +188,7 @@ bool TransferEngine::Impl::IsConvoy(const Offer& offer) {
 }
 
 bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const {
-  if (draining || !offers.MayWait(peer, convoy)) return false;
+  if (drains.on() || !offers.MayWait(peer, convoy)) return false;
   if (tombstones.empty()) return true;
   MatchKey key = convoy.key;
   key.count = 1;

@@ -14,7 +14,7 @@
 namespace ferry {
 
 absl::Status TransferEngine::Impl::ForOther(const Posted& half, const absl::Status& why) const {
-  return Ours(half) ? Annotate(why, PlaceOf(half.spec.side, half.spec.key)) : why;
+  return context.Ours(half) ? Annotate(why, context.PlaceOf(half.spec.side, half.spec.key)) : why;
 }
 
 void TransferEngine::Impl::LeaveTombstone(Side side, PeerId peer, const MatchKey& key,
@@ -27,14 +27,30 @@ void TransferEngine::Impl::LeaveTombstone(Side side, PeerId peer, const MatchKey
   }
 }
 
+bool TransferEngine::Impl::EndIfDeserted(Posted& half) {
+  if (!half.in_matcher || half.is_ending()) return false;
+  absl::Status why = members.WhyInVain(half);
+  if (why.ok()) return false;
+  CancelHalf(half, std::move(why));
+  return true;
+}
+
+void TransferEngine::Impl::SweepDeserted(size_t most) {
+  if (members.TakeSweep(halves.swept() != nullptr)) halves.BeginSweep();
+  while (most > 0 && halves.swept() != nullptr) {
+    most -= std::min<size_t>(most, halves.swept()->count());
+    EndIfDeserted(halves.PassSwept());
+  }
+}
+
 bool TransferEngine::Impl::TellOfTombstone(Posted& half, const HashedKey& key) {
   const bool send = half.spec.side == Side::kSend;
   const auto tombstone = tombstones.Take(clock, half.spec.side, key);
   if (!tombstone) return false;
-  absl::Status why =
-      Annotate(EndOf(*tombstone), PlaceOf(send ? Side::kReceive : Side::kSend, half.spec.key));
+  absl::Status why = Annotate(EndOf(*tombstone),
+                              context.PlaceOf(send ? Side::kReceive : Side::kSend, half.spec.key));
   const Peer& peer = peers[half.peer.value()];
-  if (Ours(half) || !peer.up || !peer.features.seeks) {
+  if (context.Ours(half) || !peer.up || !peer.features.seeks) {
     End(half, std::move(why));
     return true;
   }
@@ -60,18 +76,18 @@ void TransferEngine::Impl::CancelHalf(Posted& half, absl::Status why) {
     return SplitUp(half, TransferId(), std::move(why));
   }
   const bool send = half.spec.side == Side::kSend;
-  if (half.state.launched() && half.spec.prepared && (!send || Ours(half))) {
+  if (half.state.launched() && half.spec.prepared && (!send || context.Ours(half))) {
     if (!send) return Disarm(half, why, ForOther(half, why));
-    return Disarm(*Find(half.partner), ForOther(half, why), why);
+    return Disarm(*halves.Find(half.partner), ForOther(half, why), why);
   }
   if (half.state.launched() && !half.spec.prepared) {
-    Posted* receive = !send ? &half : Ours(half) ? Find(half.partner) : nullptr;
+    Posted* receive = !send ? &half : context.Ours(half) ? halves.Find(half.partner) : nullptr;
     if (receive != nullptr) WishedTooLate(*receive, std::move(why));
     return;
   }
   FlightRecorder::Get().Record("cancel", half.id, half.peer.value(),
                                static_cast<uint64_t>(why.code()));
-  if (!half.state.matched() && (!send || Ours(half))) {
+  if (!half.state.matched() && (!send || context.Ours(half))) {
     LeaveMatcher(half);
     LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
     return End(half, std::move(why));
@@ -87,7 +103,8 @@ void TransferEngine::Impl::WishedTooLate(Posted& receive, absl::Status why) {
 void TransferEngine::Impl::EndBeforeLaunch(Posted& half, absl::Status why) {
   absl::Status for_other = ForOther(half, why);
   if (half.spec.side == Side::kReceive) return EndPair(half, std::move(why), std::move(for_other));
-  if (Ours(half)) return EndPair(*Find(half.partner), std::move(for_other), std::move(why));
+  if (context.Ours(half))
+    return EndPair(*halves.Find(half.partner), std::move(for_other), std::move(why));
   if (half.state.Is<HalfState::Waiting>()) return End(half, std::move(why));
   StopWatching(half);
   half.withdrawn = true;
@@ -96,26 +113,14 @@ void TransferEngine::Impl::EndBeforeLaunch(Posted& half, absl::Status why) {
 }
 
 void TransferEngine::Impl::EndSession(SessionId session, absl::string_view why) {
-  LeaveAll(session);
-  const auto entry = per_session.find(session);
-  if (entry == per_session.end()) return;
-  entry->second.ending = entry->second.halves.first();
-  ending_sessions.emplace_back(session, why);
-  EndSome(options.ends_at_once);
+  members.LeaveAll(session);
+  if (halves.EndLater(session, why)) EndSome(options.ends_at_once);
 }
 
 void TransferEngine::Impl::EndSome(size_t most) {
-  while (!ending_sessions.empty()) {
-    const auto& [session, why] = ending_sessions.front();
-    const auto entry = per_session.find(session);
-    Posted* const half = entry == per_session.end() ? nullptr : entry->second.ending;
-    if (half == nullptr) {
-      ending_sessions.pop_front();
-      continue;
-    }
-    if (most == 0) return;
+  for (Posted* half = halves.ToEnd(); half != nullptr && most > 0; half = halves.ToEnd()) {
     most -= std::min<size_t>(most, half->count());
-    entry->second.ending = PlacedList<Posted, &Posted::place_of_session>::Next(*half);
+    halves.PassToEnd();
     const bool send = half->spec.side == Side::kSend;
     const bool poisoned = send && !half->spec.defined;
     CancelHalf(*half, Error(absl::StatusCode::kAborted,
@@ -123,7 +128,7 @@ void TransferEngine::Impl::EndSome(size_t most) {
                             absl::StrCat(NameOf(*half), ": the ", send ? "sending" : "receiving",
                                          poisoned ? " client died before it defined the data: "
                                                   : " client is gone: ",
-                                         why)));
+                                         halves.why_to_end())));
   }
 }
 
@@ -137,7 +142,7 @@ void TransferEngine::Impl::OnTime(absl::Time now) {
   for (size_t left = options.ends_at_once; left > 0; --left) {
     const std::optional<Due> due = deadlines.TakeDue(nanos);
     if (!due) return;
-    Posted* half = due->peer == devices.self ? Find(due->transfer) : nullptr;
+    Posted* half = due->peer == devices.self ? halves.Find(due->transfer) : nullptr;
     if (half != nullptr) {
       left -= std::min<size_t>(left - 1, half->count() - 1);
       half->timed = false;
@@ -171,7 +176,7 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
       Abort(half, std::move(executing));
     } else if (!send) {
       WishedTooLate(half, std::move(executing));
-    } else if (!Ours(half)) {  // our half is done; the destination's hangs
+    } else if (!context.Ours(half)) {  // our half is done; the destination's hangs
       if (half.why.ok()) half.why = executing;
       Send(half.peer, Withdraw{half.id, std::move(executing)});
     }
@@ -184,29 +189,31 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   }
   absl::Status status = DeadlineStatus(half);
   const bool alone = !half.state.matched() && HasReason(status, Reason::kWaitingForPeer);
-  if (alone && (!send || Ours(half))) return EndAlone(half, std::move(status));
+  if (alone && (!send || context.Ours(half))) return EndAlone(half, std::move(status));
   EndBeforeLaunch(half, std::move(status));
 }
 
 absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {
   const bool send = half.spec.side == Side::kSend;
   const Peer& peer = peers[half.peer.value()];
-  if (!Ours(half) && !peer.up) {
-    return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                 absl::StrCat(NameOf(half), ": no link to ", NodeName(half.peer), WithinText(half),
-                              ": ", absl::string_view(peer.last_error.message())));
+  if (!context.Ours(half) && !peer.up) {
+    return Error(
+        absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+        absl::StrCat(NameOf(half), ": no link to ", context.NodeName(half.peer), WithinText(half),
+                     ": ", absl::string_view(peer.last_error.message())));
   }
   const Side other = send ? Side::kReceive : Side::kSend;
   std::string cause;
   if (!half.state.matched()) {
-    cause = absl::StrCat(PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
+    cause =
+        absl::StrCat(context.PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
     if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
   } else if (half.handed()) {
     cause = absl::StrCat("no group took it", WithinText(half));
   } else if (!half.spec.defined) {
     cause = absl::StrCat("data was not defined", WithinText(half));
   } else {
-    cause = absl::StrCat("the data of ", PlaceOf(other, half.spec.key), " was not defined",
+    cause = absl::StrCat("the data of ", context.PlaceOf(other, half.spec.key), " was not defined",
                          WithinText(half));
   }
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer,
@@ -222,7 +229,7 @@ absl::Status TransferEngine::Impl::ExecutingStatus(const Posted& half) const {
 absl::Status TransferEngine::Impl::UnreachableStatus(const Posted& half,
                                                      const absl::Status& why) const {
   return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-               absl::StrCat(NameOf(half), ": the link to ", NodeName(half.peer),
+               absl::StrCat(NameOf(half), ": the link to ", context.NodeName(half.peer),
                             " was lost: ", absl::string_view(why.message())));
 }
 

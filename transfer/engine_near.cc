@@ -68,9 +68,9 @@ void TransferEngine::Impl::Notice(Offered& offered) {
 }
 
 void TransferEngine::Impl::NoticeOld(size_t most) {
-  while (most > 0 && young != nullptr && young->posted + kYoung <= clock) {
-    most -= std::min<size_t>(most, young->count());
-    Notice(*std::exchange(young, in_order.Next(*young)));
+  while (most > 0 && halves.young() != nullptr && halves.young()->posted + kYoung <= clock) {
+    most -= std::min<size_t>(most, halves.young()->count());
+    Notice(halves.PassYoung());
   }
   while (most > 0 && offers.young() != nullptr && offers.young()->came + kYoung <= clock) {
     most -= std::min<size_t>(most, offers.young()->count());
@@ -80,7 +80,7 @@ void TransferEngine::Impl::NoticeOld(size_t most) {
 
 absl::Time TransferEngine::Impl::NextNotice() const {
   absl::Time next = absl::InfiniteFuture();
-  if (young != nullptr) next = young->posted + kYoung;
+  if (halves.young() != nullptr) next = halves.young()->posted + kYoung;
   if (offers.young() != nullptr) next = std::min(next, offers.young()->came + kYoung);
   return next;
 }
@@ -100,7 +100,7 @@ void TransferEngine::Impl::OnLooks(size_t most) {
   for (; most > 0; --most) {
     const std::optional<Due> due = looks.TakeDue(absl::ToUnixNanos(clock));
     if (!due) return;
-    Posted& half = *Find(due->transfer);
+    Posted& half = *halves.Find(due->transfer);
     half.look_nanos = kNever;
     if (half.state.Is<HalfState::Asking>()) {  // the answer has not come
       EndAsked(half, std::nullopt);
@@ -116,8 +116,8 @@ bool TransferEngine::Impl::MayLook() {
     while (count > 1 && near.TakeAddition()) --count;
     return count == 1 && near.TakeAddition();
   };
-  while (young != nullptr && may_add(young->count())) {
-    Notice(*std::exchange(young, in_order.Next(*young)));
+  while (halves.young() != nullptr && may_add(halves.young()->count())) {
+    Notice(halves.PassYoung());
   }
   while (offers.young() != nullptr && may_add(offers.young()->count())) {
     Notice(offers.PassYoung());
@@ -137,7 +137,8 @@ NearTexts TransferEngine::Impl::LookNear(Side side, const MatchKey& key,
 std::string TransferEngine::Impl::NearText(Side side, const MatchKey& wanted,
                                            const NearMisses::Miss& miss) const {
   const bool send = side == Side::kSend;
-  const std::string& node = NodeName(OwnerOf(send ? miss.key.source : miss.key.destination));
+  const std::string& node =
+      context.NodeName(OwnerOf(send ? miss.key.source : miss.key.destination));
   std::string waits = absl::StrCat(" waits at ", node);
   if (miss.ended) {
     const absl::Duration ago = absl::Trunc(clock - *miss.ended, absl::Milliseconds(1));
@@ -171,7 +172,7 @@ void TransferEngine::Impl::EndAlone(Posted& half, absl::Status why) {
   const bool send = half.spec.side == Side::kSend;
   std::optional<NearTexts> ours;
   if (MayLook()) ours = LookNear(send ? Side::kReceive : Side::kSend, half.spec.key);
-  if (!ours || Ours(half) || !peers[half.peer.value()].features.seeks) {
+  if (!ours || context.Ours(half) || !peers[half.peer.value()].features.seeks) {
     return End(half, WithNear(half, why, std::move(ours), std::nullopt));
   }
   StopWatching(half);
@@ -195,7 +196,7 @@ absl::Status TransferEngine::Impl::WithNear(const Posted& half, const absl::Stat
                                             std::optional<NearTexts> ours,
                                             std::optional<NearTexts> theirs) const {
   const bool send = half.spec.side == Side::kSend;
-  const bool all_known = ours.has_value() && (Ours(half) || theirs.has_value());
+  const bool all_known = ours.has_value() && (context.Ours(half) || theirs.has_value());
   NearTexts texts;
   const auto add = [&texts](NearTexts more) {
     for (std::string& text : more) {
@@ -208,9 +209,10 @@ absl::Status TransferEngine::Impl::WithNear(const Posted& half, const absl::Stat
   if (ours) add(*std::move(ours));
   if (theirs) add(*std::move(theirs));
   if (texts.empty() && all_known) texts.push_back("nothing like it waits there");
-  if (!Ours(half)) {
+  if (!context.Ours(half)) {
     const GlobalDeviceId device = send ? half.spec.key.destination : half.spec.key.source;
-    texts.insert(texts.begin(), absl::StrCat(NodeName(half.peer), " has device ", device.value()));
+    texts.insert(texts.begin(),
+                 absl::StrCat(context.NodeName(half.peer), " has device ", device.value()));
     texts.push_back("see `ferryctl flight diff`");
   }
   texts.insert(texts.begin(), std::string(why.message()));
@@ -234,7 +236,7 @@ bool TransferEngine::Impl::OnSeek(PeerId peer, const Seek& seek) {
 }
 
 bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
-  Posted* const half = Find(sought.transfer);
+  Posted* const half = halves.Find(sought.transfer);
   if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer) return false;
   if (auto told = to_tell.extract(half->id); !told.empty()) {
     End(*half, std::move(told.mapped()));
@@ -246,7 +248,7 @@ bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
 }
 
 std::string TransferEngine::Impl::WaitText(TransferId id) {
-  const Posted* const half = Find(id);
+  const Posted* const half = halves.Find(id);
   if (half == nullptr) return "";
   std::string text =
       absl::StrCat(NameOf(*half), " has waited ",
@@ -254,7 +256,7 @@ std::string TransferEngine::Impl::WaitText(TransferId id) {
   if (half->spec.deadline != absl::InfiniteFuture()) {
     absl::StrAppend(&text, " of ", DurationText(half->spec.deadline - half->posted));
   }
-  absl::StrAppend(&text, " for ", WaitsFor(*half));
+  absl::StrAppend(&text, " for ", view.WaitsFor(*half));
   if (half->state.matched() || !MayLook()) return text;
   const Side other = half->spec.side == Side::kSend ? Side::kReceive : Side::kSend;
   for (const std::string& near_text : LookNear(other, half->spec.key)) {

@@ -19,8 +19,8 @@ std::string BytesText(uint64_t bytes) {
 }  // namespace
 
 SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
-  if (Ours(receive)) {
-    const TransferSpec& spec = Find(receive.partner)->spec;
+  if (context.Ours(receive)) {
+    const TransferSpec& spec = halves.Find(receive.partner)->spec;
     return {&spec.layout, spec.bytes,    spec.data_type,
             &spec.shape,  spec.route,    spec.priority,
             spec.defined, spec.prepared, 0};
@@ -38,7 +38,7 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
 }
 
 void TransferEngine::Impl::Match(Posted& receive, Half source) {
-  Posted* send = source.peer == devices.self ? Find(source.transfer) : nullptr;
+  Posted* send = source.peer == devices.self ? halves.Find(source.transfer) : nullptr;
   if (send == nullptr) {
     Offered* offered = offers.Find(source.peer, source.transfer);
     FERRY_CHECK(offered != nullptr);
@@ -57,7 +57,7 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
   if (absl::Status difference = Compare(receive, SourceOf(receive)); !difference.ok()) {
     return EndPair(receive, difference, difference);
   }
-  if (!Start(receive) && !Ours(receive)) Send(receive.peer, Matched{receive.partner});
+  if (!Start(receive) && !context.Ours(receive)) Send(receive.peer, Matched{receive.partner});
 }
 
 absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHalf& source) const {
@@ -133,8 +133,8 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   ++receive.attempt;
   FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
                                receive.spec.bytes);
-  if (Ours(receive)) {
-    Posted& send = *Find(receive.partner);
+  if (context.Ours(receive)) {
+    Posted& send = *halves.Find(receive.partner);
     send.state.Begin(send.launch_step(route));
     send.route = route;
   }
@@ -169,8 +169,8 @@ Armed TransferEngine::Impl::ArmPair(Posted& receive, const SourceHalf& source) {
   Armed armed;
   armed.batch = receive.spec.over_timeline;
   armed.slot = source.slot;
-  if (Ours(receive)) {
-    Posted& send = *Find(receive.partner);
+  if (context.Ours(receive)) {
+    Posted& send = *halves.Find(receive.partner);
     StopTimer(send);
     armed.source = send.id;
     armed.source_batch = send.spec.over_timeline;
@@ -199,7 +199,7 @@ void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
 
 void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
                                         const absl::Status& status) {
-  Posted* half = Find(id);
+  Posted* half = halves.Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
   if (half->route == Route::kNccl) cliques.bundles().Leave(std::exchange(half->bundle, 0));
@@ -338,8 +338,8 @@ void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
 
 void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
   if (receive.state.matched()) {
-    if (Ours(receive)) {
-      Posted& send = *Find(receive.partner);
+    if (context.Ours(receive)) {
+      Posted& send = *halves.Find(receive.partner);
       End(send, std::move(theirs));
     } else {
       Erase(*std::exchange(receive.offered, nullptr));

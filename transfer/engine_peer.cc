@@ -32,15 +32,14 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
   cliques.OnPeerUp(id);
   peer.features = features;
   routes.OnPeerUp(id, std::move(table), std::move(gpus));
-  for (Posted* send : Sorted([&](const Posted& half) {
+  for (Posted* send : halves.Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend &&
                 half.state.Is<HalfState::Waiting>();
        })) {
     SendOffer(now, *send);
   }
-  if (draining) SayDraining(id);
-  members.OnPeerUp(now, id);
-  SayAllMembers(id);
+  drains.OnPeerUp(id);
+  members.OnPeerUp(id);
 }
 
 void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool established) {
@@ -60,7 +59,7 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   tombstones.Forget(id);
   members.OnPeerLost(id);
   cliques.OnPeerLost(id, why);
-  for (Posted* half : Sorted([&](const Posted& half) { return half.peer == id; })) {
+  for (Posted* half : halves.Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
     if (half->state.Is<HalfState::Asking>()) {
       EndAsked(*half, std::nullopt);
@@ -82,7 +81,7 @@ void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
   const TransferSpec& spec = send.spec;
   if (spec.prepared && !peers[send.peer.value()].features.prepared) {
     return End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-                           absl::StrCat(NameOf(send), ": ", NodeName(send.peer),
+                           absl::StrCat(NameOf(send), ": ", context.NodeName(send.peer),
                                         " does not know prepared transfers")));
   }
   send.state.Offer();
@@ -131,7 +130,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
-      bool operator()(MembersTold& m) { return impl.OnMembers(peer, m); }
+      bool operator()(MembersTold& m) { return impl.members.OnTold(peer, m); }
       bool operator()(Split& m) { return impl.OnSplit(peer, std::move(m)); }
       bool operator()(Apart& m) { return impl.OnApart(peer, m); }
     };
@@ -146,8 +145,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
 absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const Offer& offer) {
   if (owners.Find(offer.key.source) != peer || owners.Find(offer.key.destination) != devices.self) {
     return OfferError(offer, absl::StatusCode::kInvalidArgument, Reason::kDeviceUnknown,
-                      absl::StrCat("not from a device of ", NodeName(peer), " to one of ",
-                                   NodeName(devices.self)));
+                      absl::StrCat("not from a device of ", context.NodeName(peer), " to one of ",
+                                   context.NodeName(devices.self)));
   }
   if (offer.layout.bytes() != offer.bytes) {
     return OfferError(offer, absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -157,7 +156,7 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
     const auto tombstone = tombstones.Take(now, Side::kSend, offer.key);
     if (tombstone) return EndOf(*tombstone);
   }
-  return offers.RoomFor(now, peer, offer, NodeName(peer));
+  return offers.RoomFor(now, peer, offer, context.NodeName(peer));
 }
 
 bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
@@ -191,15 +190,15 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
     return true;
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
-    Posted* receive = Find(result.other.transfer);
+    Posted* receive = halves.Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
     OnMatcherLeft(*receive);
     Match(*receive, source);
     return true;
   }
-  if (draining && !MayBeReceived(offered)) {
+  if (drains.on() && !drains.MayBeReceived(offered)) {
     matcher.Remove(offered.offer.key, source);
-    RefuseOffer(offered);
+    Answer(offered, drains.WhyRefused(offered));
     return true;
   }
   LetWait(now, offered);
@@ -209,7 +208,7 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
 void TransferEngine::Impl::LetWait(absl::Time now, Offered& offered) {
   if (!offers.MayWait(offered.peer, offered.offer)) {
     matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
-    return Answer(offered, offers.WhyNotWait(now, offered, NodeName(offered.peer)));
+    return Answer(offered, offers.WhyNotWait(now, offered, context.NodeName(offered.peer)));
   }
   offers.Wait(now, offered);
   SetTimer(offered);
@@ -220,10 +219,32 @@ void TransferEngine::Impl::Answer(Offered& offered, absl::Status why) {
   Erase(offered);
 }
 
+void TransferEngine::Impl::RefuseOffers() {
+  if (!drains.on()) return;
+  std::vector<Offered*> alone;
+  for (Offered* offered = offers.first_waiting(); offered != nullptr;
+       offered = offers.NextWaiting(*offered)) {
+    if (!drains.MayBeReceived(*offered)) alone.push_back(offered);
+  }
+  for (Offered* offered : alone) Answer(*offered, drains.WhyRefused(*offered));
+}
+
+bool TransferEngine::Impl::OnDraining(PeerId id, const Draining& message) {
+  drains.OnTold(id, message);
+  if (!message.on) return true;
+  for (Posted* half : halves.Sorted([&](const Posted& half) {
+         return half.peer == id && half.spec.side == Side::kReceive && half.in_matcher &&
+                !drains.MayBeSent(half);
+       })) {
+    End(*half, drains.WhyEnds(*half));
+  }
+  return true;
+}
+
 bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   Offered* offered = offers.Find(peer, ready.transfer);
   if (offered == nullptr || offered->offer.ready) return false;
-  Posted* receive = Find(offered->receive);
+  Posted* receive = halves.Find(offered->receive);
   if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
     return false;
   }
@@ -236,7 +257,7 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
   Offered* offered = offers.Find(peer, withdraw.transfer);
   if (offered == nullptr) return false;
   absl::Status why = Failure(std::move(withdraw.status));
-  Posted* receive = Find(offered->receive);
+  Posted* receive = halves.Find(offered->receive);
   if (receive == nullptr) {
     if (offered->count() > 1) return false;
     Done done{withdraw.transfer, why, Route::kUnspecified, NearOffer(*offered, why)};
@@ -247,7 +268,7 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
     Send(peer, std::move(done));
     return true;
   }
-  absl::Status ours = Annotate(why, PlaceOf(Side::kSend, receive->spec.key));
+  absl::Status ours = Annotate(why, context.PlaceOf(Side::kSend, receive->spec.key));
   if (!receive->state.launched()) {
     EndPair(*receive, std::move(ours), std::move(why));
   } else if (receive->spec.prepared) {
@@ -265,14 +286,14 @@ bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw with
 bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
   Offered* offered = offers.Find(peer, failed.transfer);
   if (offered == nullptr) return false;
-  Posted* receive = Find(offered->receive);
+  Posted* receive = halves.Find(offered->receive);
   if (receive == nullptr || !receive->outstanding ||
       (receive->role != LaunchRole::kReceive && !receive->spec.prepared) ||
       receive->attempt != failed.attempt) {
     return false;
   }
   const absl::Status theirs = Failure(std::move(failed.status));
-  absl::Status ours = Annotate(theirs, PlaceOf(Side::kSend, receive->spec.key));
+  absl::Status ours = Annotate(theirs, context.PlaceOf(Side::kSend, receive->spec.key));
   if (const Bundle* bundle = cliques.bundles().Find(receive->bundle);
       bundle != nullptr && bundle->begun) {
     Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
@@ -285,7 +306,7 @@ bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
 // --- At the source.
 
 Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
-  Posted* half = Find(id);
+  Posted* half = halves.Find(id);
   if (half == nullptr || half->spec.side != Side::kSend || half->peer != peer ||
       half->state.Is<HalfState::Waiting>() || half->state.Is<HalfState::Leaving>()) {
     return nullptr;
@@ -357,11 +378,11 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
   absl::Status status = std::move(done.status);
   if (status.ok() && !send->spec.defined) {
     status = Error(absl::StatusCode::kInternal, Reason::kProtocolError,
-                   absl::StrCat(NameOf(*send), ": ", NodeName(peer),
+                   absl::StrCat(NameOf(*send), ": ", context.NodeName(peer),
                                 " calls it done, but its data was never defined"));
   } else if (!status.ok()) {
     const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
-    status = echo ? send->why : Annotate(status, PlaceOf(Side::kReceive, send->spec.key));
+    status = echo ? send->why : Annotate(status, context.PlaceOf(Side::kReceive, send->spec.key));
     if (echo && HasReason(status, Reason::kWaitingForPeer) &&
         send->state.Is<HalfState::Offered>() && send->count() == 1) {
       std::optional<NearTexts> ours;
@@ -425,7 +446,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
   // What waited for a link. What was under way on one that is lost has its outcome, and ends when
   // its launch is answered.
   for (Posted* half :
-       Sorted([&](const Posted& half) { return half.peer == id && !half.under_way(); })) {
+       halves.Sorted([&](const Posted& half) { return half.peer == id && !half.under_way(); })) {
     End(*half, LeftStatus(*half));
   }
   tombstones.Forget(id);  // also those of halves that have only waited
@@ -438,7 +459,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
     return true;
   });
   routes.OnDevicesChanged();
-  FlightRecorder::Get().Record("peer.removed", id.value(), 0, 0, NodeName(id));
+  FlightRecorder::Get().Record("peer.removed", id.value(), 0, 0, context.NodeName(id));
 }
 
 absl::Status TransferEngine::Impl::LeftStatus(const Posted& half) const {

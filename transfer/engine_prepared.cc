@@ -66,7 +66,7 @@ void TransferEngine::Impl::EndBatches() {
     const auto [first, batch] = *ended_batches.begin();
     ended_batches.erase(ended_batches.begin());
     for (uint32_t i = 0; i < batch.first; ++i) {
-      Posted* half = Find(TransferId(first.value() + i));
+      Posted* half = halves.Find(TransferId(first.value() + i));
       if (half != nullptr) CancelHalf(*half, batch.second);
     }
   }

@@ -4,11 +4,10 @@
 // has what only prepared ones do, engine_peer.cc talks with peers, engine_clique.cc hands transfers
 // to the cliques (transfer/clique), which carry them in groups, engine_end.cc ends what is
 // cancelled, late or orphaned, engine_near.cc knows
-// who waits for long and what there is instead of the other half, engine_members.cc ends what waits
-// for devices whose members are gone, engine_convoy.cc makes convoys and takes them apart,
-// engine_look.cc only looks.
+// who waits for long and what there is instead of the other half, engine_convoy.cc makes convoys
+// and takes them apart, engine_look.cc only looks.
 //
-// Ownership: `posted` owns every half posted here until its Ended is out; `offers` owns every offer
+// Ownership: `halves` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
 // is in the matcher, in the deadlines or watched exactly if its flag says so, so that ending it
 // leaves nothing.
@@ -26,7 +25,6 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -34,18 +32,38 @@
 #include "transfer/clique/cliques.h"
 #include "transfer/deadlines.h"
 #include "transfer/device_owners.h"
+#include "transfer/drain_news.h"
 #include "transfer/engine.h"
-#include "transfer/engine_records.h"
-#include "transfer/members.h"
+#include "transfer/engine_context.h"
+#include "transfer/engine_view.h"
+#include "transfer/half_book.h"
+#include "transfer/member_news.h"
 #include "transfer/near_misses.h"
 #include "transfer/offer_book.h"
 #include "transfer/peer_state.h"
-#include "transfer/placed_list.h"
+#include "transfer/posted.h"
 #include "transfer/route_choice.h"
-#include "transfer/sharded_map.h"
 #include "transfer/tombstones.h"
 
 namespace ferry {
+
+// The source's half of a pair as the destination sees it, wherever it was posted.
+struct SourceHalf {
+  const Layout* layout;
+  uint64_t bytes;
+  DataType data_type;
+  const Shape* shape;
+  Route route;
+  int32_t priority;
+  bool ready;
+  bool prepared;
+  uint32_t slot;
+};
+
+// Of memory: what needs no staging.
+inline bool InOnePiece(const Layout& layout) {
+  return layout.blocks() == nullptr && layout.extents().size() == 1;
+}
 
 inline constexpr int64_t kNever = Deadlines::kNever;
 
@@ -59,19 +77,10 @@ struct TransferEngine::Impl {
             absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
   void OnDefined(TransferId id);
-  // By the id of a half, or of the first one of a convoy.
-  Posted* Find(TransferId id) const;
   // Of a device that is known, or was when a transfer with it was posted.
   PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }
-  bool Ours(const Posted& half) const { return half.peer == devices.self; }
-  // In the order of posting.
-  template <typename Wanted>
-  std::vector<Posted*> Sorted(Wanted wanted) const {
-    std::vector<Posted*> found;
-    for (Posted* half = in_order.first(); half != nullptr; half = in_order.Next(*half)) {
-      if (wanted(*half)) found.push_back(half);
-    }
-    return found;
+  PeerId OtherEndOf(const TransferSpec& spec) const {
+    return OwnerOf(spec.side == Side::kSend ? spec.key.destination : spec.key.source);
   }
   void SetTimer(Posted& half);
   void SetTimer(Offered& offered);
@@ -159,6 +168,10 @@ struct TransferEngine::Impl {
   void Answer(Offered& offered, absl::Status why);
   // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
   absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);
+  // This daemon drains: the offers that no receive may be posted for are answered.
+  void RefuseOffers();
+  // Ends the receives that the peer, which drains, will have no send for.
+  bool OnDraining(PeerId peer, const Draining& message);
   bool OnReady(PeerId peer, const Ready& ready);
   bool OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw);
   bool OnSendFailed(PeerId peer, SendFailed failed);
@@ -216,8 +229,6 @@ struct TransferEngine::Impl {
   void PauseConvoys(const MatchKey& key, absl::Duration pause);
   // `first`: the id of the first one. Takes what the specs hold.
   void PostConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs);
-  // The half or convoy that has this member; null if none is in flight.
-  Posted* Holding(TransferId member) const;
   // Puts its members in its place, each in its stage, in no other table yet. It is gone afterwards.
   std::vector<TransferId> Replace(Posted& convoy);
   // The same, and they wait as it did.
@@ -248,9 +259,6 @@ struct TransferEngine::Impl {
   static absl::Status WantedEnd(const Posted& convoy);
   bool OnSplit(PeerId peer, Split split);
   bool OnApart(PeerId peer, const Apart& apart);
-  // Into the tables of what is in flight, a half or a convoy, and out of its lists.
-  Posted& AddHalf(absl::Time now, TransferId id, TransferSpec spec);
-  void Unlist(Posted& half);
 
   // --- engine_end.cc: what ends early.
   void CancelHalf(Posted& half, absl::Status why);
@@ -274,45 +282,19 @@ struct TransferEngine::Impl {
   // `why` of one half as its other half, if that is ours too, is told. A peer adds the place
   // itself.
   absl::Status ForOther(const Posted& half, const absl::Status& why) const;
-  void OnTime(absl::Time now);
-  void OnDeadline(Posted& half);
-  absl::Status DeadlineStatus(const Posted& half) const;
-  absl::Status ExecutingStatus(const Posted& half) const;
-  absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
-
-  // --- engine_drain.cc: daemons that drain.
-  void SetDraining(std::optional<absl::Time> until);
-  // `what`, which is not to be, since `node` drains.
-  absl::Status DrainStatus(const std::string& what, PeerId node, absl::Time until) const;
-  // One that no receive of ours waits for, while we drain.
-  void RefuseOffer(Offered& offered);
-  bool MayBeReceived(const Offered& offered) const;
-  // While we drain: nothing is in flight any more.
-  void OnDrained();
-  // Whether what it continues is in flight.
-  bool Continues(const Posted& half) const;
-  void SayDraining(PeerId peer);
-  bool OnDraining(PeerId peer, const Draining& message);
-  // A receive that is not matched, from a peer that drains.
-  void EndOfDrain(Posted& receive);
-  bool MayBeSent(const Posted& receive) const;
-
-  // --- engine_members.cc: members of domains, and who waits where none is left.
-  absl::Status Join(SessionId session, const MemberPlace& place, absl::string_view name);
-  void LeaveAll(SessionId session);
-  // To all peers that take it, or to one of them.
-  void SayMembers(const MemberPlace& where);
-  void SayMembers(PeerId peer, const MemberPlace& where, const Members::Place& place);
-  void SayAllMembers(PeerId peer);
-  bool OnMembers(PeerId peer, const MembersTold& message);
-  // The place where the other half of `half` would be posted, if it is deserted; else null.
-  const Members::Place* DesertedFor(const Posted& half) const;
   // Ends a half that waits for its other half, if nobody is left who could post that. True if the
   // half is on its way out.
   bool EndIfDeserted(Posted& half);
   // Goes over what waits, at most `most` halves at a time, once a place was deserted.
   void SweepDeserted(size_t most);
-  absl::Time NextMembers() const;
+  absl::Time NextSweep() const {
+    return halves.swept() != nullptr ? absl::InfinitePast() : members.NextSweep();
+  }
+  void OnTime(absl::Time now);
+  void OnDeadline(Posted& half);
+  absl::Status DeadlineStatus(const Posted& half) const;
+  absl::Status ExecutingStatus(const Posted& half) const;
+  absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
 
   // --- engine_near.cc: who waits for long, and what there is instead of the other half.
   // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
@@ -343,67 +325,35 @@ struct TransferEngine::Impl {
   bool OnSought(PeerId peer, Sought sought);
   std::string WaitText(TransferId id);
 
-  // --- engine_look.cc: texts and views.
-  const std::string& NodeName(PeerId peer) const;
-  // "the send of key 'k' from device 0 to device 2".
-  std::string NameOf(const Posted& half) const;
-  // "the receive at node-b, device 2": how the other side is told where `half` is.
-  std::string PlaceOf(Side side, const MatchKey& key) const;
-  std::string WithinText(const Posted& half) const;
-  // To the flight recorder; of a convoy that failed, of each member.
-  void RecordEnd(const Posted& half, const absl::Status& status) const;
-  // `place`: of a convoy's member.
-  Row MakeRow(const Posted& half, size_t place) const;
-  std::string WaitsFor(const Posted& half) const;
-  std::vector<Row> List(size_t limit) const;
-
   DeviceMap devices;
   DeviceOwners owners{devices.owner};  // the same, and who had what before
   Options options;                     // constant but for what SetBounds sets
   RouteChoice routes;
   TransferMatcher matcher;
-  ShardedMap<TransferId, std::unique_ptr<Posted>> posted;
+  HalfBook halves;
   OfferBook offers;
-  PlacedList<Posted, &Posted::place> in_order;
-  struct OfSession {
-    size_t count = 0;
-    PlacedList<Posted, &Posted::place_of_session> halves;
-    Posted* ending = nullptr;  // the next one to be ended, of a session that ends
-  };
-  absl::flat_hash_map<SessionId, OfSession> per_session;  // of those with halves
-  absl::btree_map<TransferId, Posted*> convoys;
-  size_t in_convoys = 0;  // members of convoys, but for the first one of each
   // Until when no convoy is made between two devices: after their clients cut batches differently,
   // and after the launch of a convoy was refused.
   absl::flat_hash_map<Clique, absl::Time> no_convoys_until;
-  std::deque<std::pair<SessionId, std::string>> ending_sessions;  // and why
   // Of what is posted here as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
   Deadlines looks;  // of halves posted here
-  // The oldest that were not noticed yet; null: all were.
-  Posted* young = nullptr;
   NearMisses near;
   // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
   // no successor.
   absl::flat_hash_map<TransferId, absl::Status> to_tell;
   std::deque<Peer> peers;  // by PeerId; they stay where they are
   Tombstones tombstones;
-  Members members;
-  // After a place was deserted, all halves in the order of posting are gone over, and those that
-  // wait for that place end. `swept`: the next half of a sweep that is under way; null: none is.
-  // `sweep_at`: when the next sweep begins, kSweepEvery after the last one at the earliest, so that
-  // a client that joins and dies in a loop does not keep control busy.
-  Posted* swept = nullptr;
-  absl::Time sweep_at = absl::InfiniteFuture();
-  absl::Time last_sweep = absl::InfinitePast();
   absl::Time clock = absl::InfinitePast();  // of the last call
   Outbox out;
-  CliqueContext context;
+  EngineContext context;
+  MemberNews members;
+  DrainNews drains;
+  EngineView view;
+  CliqueContext clique_context;
   Cliques cliques;
   // Prepared batches of which a transfer has ended: why, and how many they are.
   absl::btree_map<TransferId, std::pair<uint32_t, absl::Status>> ended_batches;
-  std::optional<absl::Time> draining;  // ourselves: see SetDraining
-  bool drained = false;                // and peers know that nothing is in flight
   uint64_t next_tag = 1;
   uint64_t ignored = 0;
 };

@@ -398,7 +398,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       SetTransfer(row, now, core_.rpc.sessions, piece.add_transfers());
       push_if_full(++rows);
     }
-    for (const TransferEngine::WaitingOffer& offer : engine.ListOffers(kAll)) {
+    for (const WaitingOfferRow& offer : engine.ListOffers(kAll)) {
       pb::OfferRow* out = piece.add_offers();
       out->set_node(offer.node);
       out->set_session_id(SessionOf(offer.transfer).value());

@@ -77,7 +77,7 @@ TEST_F(EngineConvoyTest, WhatIsLookedAtAreItsTransfers) {
   EXPECT_EQ(offers[2].key.key, "k2");
   EXPECT_EQ(offers[2].transfer, Member(first, 2));
   size_t visited = 0;
-  two_.a().Visit([&](const TransferEngine::Brief& brief) {
+  two_.a().Visit([&](const TransferBrief& brief) {
     EXPECT_EQ(brief.transfer, Member(first, visited++));
     EXPECT_EQ(brief.bytes, 4096u);
   });

@@ -38,7 +38,7 @@ TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
   for (int node : {kA, kB}) {
     const auto rows = two_.engine(node).List(100);
     size_t seen = 0;
-    two_.engine(node).Visit([&](const TransferEngine::Brief& brief) {
+    two_.engine(node).Visit([&](const TransferBrief& brief) {
       ASSERT_LT(seen, rows.size());
       const TransferEngine::Row& row = rows[seen++];
       EXPECT_EQ(brief.transfer, row.transfer);
@@ -46,7 +46,7 @@ TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
       EXPECT_EQ(brief.source, row.key.source);
       EXPECT_EQ(brief.destination, row.key.destination);
       EXPECT_EQ(brief.bytes, row.bytes);
-      EXPECT_STREQ(TransferEngine::kStateNames[static_cast<size_t>(brief.state)], row.state);
+      EXPECT_STREQ(kShownStateNames[static_cast<size_t>(brief.state)], row.state);
       EXPECT_EQ(brief.route, row.route);
       EXPECT_EQ(brief.prepared, row.prepared);
       EXPECT_EQ(brief.posted, row.posted);

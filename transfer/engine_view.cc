@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/engine_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "transfer/convoy.h"
+
+namespace ferry {
+namespace {
+
+ShownState StateOf(const Posted& half) {
+  if (half.armed_or_fires()) return ShownState::kArmed;
+  if (half.state.Is<HalfState::Offered>()) return ShownState::kOffered;
+  if (!half.state.matched()) return ShownState::kWaiting;
+  const bool launched = half.state.launched() || half.state.Is<HalfState::Leaving>();
+  return launched ? ShownState::kLaunched : ShownState::kMatched;
+}
+
+// On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
+bool MayFire(const Posted& half) {
+  return (half.state.Is<HalfState::AwaitsFiring>() || half.state.Is<HalfState::Armed>()) &&
+         !half.aborted && !half.withdrawn;
+}
+
+}  // namespace
+
+std::string EngineView::WaitsFor(const Posted& half) const {
+  const bool send = half.spec.side == Side::kSend;
+  if (half.state.Is<HalfState::Asking>()) {
+    return absl::StrCat(context_.NodeName(half.peer), " to say what there is instead of the send");
+  }
+  if (half.withdrawn) {
+    return absl::StrCat("the answer of ", context_.NodeName(half.peer), " to its withdrawal");
+  }
+  if (MayFire(half)) return "both ends to fire it";
+  if (half.armed_or_fires()) return half.aborted ? "its end" : "the end of a firing";
+  if (half.state.Is<HalfState::Leaving>()) return "its launch";
+  if (half.state.launched()) return half.under_way() ? "its launch" : "the other end";
+  if (!half.state.matched()) {
+    if (!context_.Ours(half) && !context_.PeerOf(half.peer).up) {
+      return absl::StrCat("the link to ", context_.NodeName(half.peer));
+    }
+    return absl::StrCat(send ? "the receive at " : "the send at ", context_.NodeName(half.peer));
+  }
+  if (half.handed())
+    return absl::StrCat("its turn in a group of ", Describe(CliqueOf(half.spec.key)));
+  if (!half.spec.defined && half.spec.defined_value == 0) return "the job that it is a part of";
+  if (!half.spec.defined) {
+    return absl::StrCat("its data (defined timeline ", half.spec.defined_timeline,
+                        " >= ", half.spec.defined_value, ")");
+  }
+  return absl::StrCat("data at ", context_.NodeName(half.peer));
+}
+
+TransferRow EngineView::MakeRow(const Posted& half, size_t place) const {
+  TransferRow row;
+  row.transfer = TransferId(half.id.value() + place);
+  row.side = half.spec.side;
+  row.key = half.convoy != nullptr ? half.convoy->members[place].key : half.spec.key;
+  row.bytes = half.spec.bytes / half.count();
+  row.state = kShownStateNames[static_cast<size_t>(StateOf(half))];
+  row.prepared = half.spec.prepared;
+  row.batch = half.spec.prepared ? half.spec.over_timeline : 0;
+  row.fires = MayFire(half);
+  row.route = half.route;
+  row.posted = half.posted;
+  row.waits_for = WaitsFor(half);
+  return row;
+}
+
+std::vector<TransferRow> EngineView::List(size_t limit) const {
+  std::vector<TransferRow> rows;
+  for (const Posted* half = halves_.first(); half != nullptr && rows.size() < limit;
+       half = halves_.Next(*half)) {
+    for (size_t place = 0; place < half->count() && rows.size() < limit; ++place) {
+      rows.push_back(MakeRow(*half, place));
+    }
+  }
+  return rows;
+}
+
+void EngineView::Visit(absl::FunctionRef<void(const TransferBrief&)> visit) const {
+  for (const Posted* half = halves_.first(); half != nullptr; half = halves_.Next(*half)) {
+    const TransferSpec& spec = half->spec;
+    for (size_t place = 0; place < half->count(); ++place) {
+      visit({TransferId(half->id.value() + place), spec.side, spec.key.source, spec.key.destination,
+             spec.bytes / half->count(), StateOf(*half), half->route, spec.prepared,
+             spec.over_timeline, half->posted});
+    }
+  }
+}
+
+std::optional<TransferRow> EngineView::Find(TransferId transfer) const {
+  const Posted* half = halves_.Holding(transfer);
+  if (half == nullptr) return std::nullopt;
+  return MakeRow(*half, transfer.value() - half->id.value());
+}
+
+std::vector<WaitingOfferRow> EngineView::ListOffers(size_t limit) const {
+  std::vector<Offered*> waiting = offers_.Waiting();
+  const size_t count = std::min(limit, waiting.size());
+  std::partial_sort(waiting.begin(), waiting.begin() + count, waiting.end(),
+                    [](const Offered* a, const Offered* b) {
+                      return std::make_pair(a->peer, a->offer.transfer) <
+                             std::make_pair(b->peer, b->offer.transfer);
+                    });
+  std::vector<WaitingOfferRow> rows;
+  rows.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Offer& offer = waiting[i]->offer;
+    for (uint32_t place = 0; place < offer.key.count && rows.size() < limit; ++place) {
+      rows.push_back({context_.NodeName(waiting[i]->peer),
+                      TransferId(offer.transfer.value() + place), MemberKey(offer.key, place),
+                      offer.bytes / offer.key.count});
+    }
+  }
+  return rows;
+}
+
+absl::btree_map<PeerId, size_t> EngineView::OffersHeld() const {
+  absl::btree_map<PeerId, size_t> held;
+  for (const Offered* offered : offers_.Waiting()) held[offered->peer] += offered->count();
+  return held;
+}
+
+}  // namespace ferry
