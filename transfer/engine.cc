@@ -56,6 +56,9 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       members(context),
       drains(context, halves),
       view(context, halves, offers),
+      long_waits(context, halves, offers, view,
+                 {.split_up = [this](Posted& convoy) { SplitUp(convoy); },
+                  .take_apart = [this](Offered& convoy) { TakeApart(convoy); }}),
       clique_context{devices, owners, routes, options.cliques, clock, out},
       cliques(clique_context,
               [this](PeerId peer, const Clique& clique, const PairName& name, bool receives) {
@@ -243,9 +246,7 @@ void TransferEngine::Impl::LeaveMatcher(Posted& half) {
 void TransferEngine::Impl::OnMatcherLeft(Posted& half) {
   half.in_matcher = false;
   if (!to_tell.empty()) to_tell.erase(half.id);
-  if (!half.searchable) return;
-  half.searchable = false;
-  near.Remove(half.spec.side, half.spec.key);
+  long_waits.OnMatcherLeft(half);
 }
 
 void TransferEngine::Impl::StopWatching(Posted& half) {
@@ -264,7 +265,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
   LeaveMatcher(half);
   StopWatching(half);
   StopTimer(half);
-  StopLook(half);
+  long_waits.StopLook(half);
   if (half.load != nullptr) cliques.Forget(*half.load);
   EndEstimate(half, false);
   if (half.bundle != 0) cliques.bundles().Leave(std::exchange(half.bundle, 0));
@@ -296,9 +297,7 @@ void TransferEngine::Impl::End(Posted& half, absl::Status status) {
 
 void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
   offers.WaitNoMore(clock, offered);
-  if (!offered.searchable) return;
-  offered.searchable = false;
-  near.Remove(Side::kSend, offered.offer.key);
+  long_waits.OnMatcherLeft(offered);
 }
 
 void TransferEngine::Impl::Erase(Offered& offered) {
@@ -473,10 +472,10 @@ void TransferEngine::OnTime(absl::Time now) {
 
 absl::Time TransferEngine::NextDeadline() const {
   if (impl_->halves.ends_sessions()) return absl::InfinitePast();
-  const int64_t nanos = std::min(impl_->deadlines.first(), impl_->looks.first());
+  const int64_t nanos = std::min(impl_->deadlines.first(), impl_->long_waits.next_look());
   return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                   impl_->cliques.NextTime(), impl_->NextNotice(), impl_->tombstones.NextExpiry(),
-                   impl_->NextSweep()});
+                   impl_->cliques.NextTime(), impl_->long_waits.NextNotice(),
+                   impl_->tombstones.NextExpiry(), impl_->NextSweep()});
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {

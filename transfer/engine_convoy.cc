@@ -95,7 +95,7 @@ void TransferEngine::Impl::TakeApart(Posted& convoy) {
     FERRY_CHECK(waits);  // nothing else has had its key since the convoy waits
     half.in_matcher = true;
     SetTimer(half);
-    if (noticed) Notice(half);
+    if (noticed) long_waits.Notice(half);
   }
 }
 
@@ -205,7 +205,7 @@ bool TransferEngine::Impl::OnSplit(PeerId peer, Split split) {
   if (convoy->in_matcher) {
     TakeApart(*convoy);
   } else if (!split.status.ok()) {
-    OnWithdraw(clock, peer, {split.transfer, std::move(split.status)});
+    OnWithdraw(peer, {split.transfer, std::move(split.status)});
   }
   return true;
 }

@@ -12,6 +12,12 @@
 #include "transfer/engine_state.h"
 
 namespace ferry {
+namespace {
+
+// How long a receive waits for the answer to its Seek.
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
+
+}  // namespace
 
 absl::Status TransferEngine::Impl::ForOther(const Posted& half, const absl::Status& why) const {
   return context.Ours(half) ? Annotate(why, context.PlaceOf(half.spec.side, half.spec.key)) : why;
@@ -134,7 +140,7 @@ void TransferEngine::Impl::EndSome(size_t most) {
 
 void TransferEngine::Impl::OnTime(absl::Time now) {
   EndSome(options.ends_at_once);
-  NoticeOld(options.ends_at_once);
+  long_waits.NoticeOld(options.ends_at_once);
   OnLooks(options.ends_at_once);
   tombstones.Expire(now, options.ends_at_once);
   SweepDeserted(options.ends_at_once);
@@ -191,6 +197,51 @@ void TransferEngine::Impl::OnDeadline(Posted& half) {
   const bool alone = !half.state.matched() && HasReason(status, Reason::kWaitingForPeer);
   if (alone && (!send || context.Ours(half))) return EndAlone(half, std::move(status));
   EndBeforeLaunch(half, std::move(status));
+}
+
+void TransferEngine::Impl::EndAlone(Posted& half, absl::Status why) {
+  LeaveMatcher(half);
+  long_waits.Remember(half.spec.side, half.spec.key);
+  LeaveTombstone(half.spec.side, half.peer, half.spec.key, why);
+  const bool send = half.spec.side == Side::kSend;
+  std::optional<NearTexts> ours =
+      long_waits.Look(send ? Side::kReceive : Side::kSend, half.spec.key);
+  if (!ours || context.Ours(half) || !peers[half.peer.value()].features.seeks) {
+    return End(half, long_waits.WithNear(half, why, std::move(ours), std::nullopt));
+  }
+  StopWatching(half);
+  half.state.Ask(*std::move(ours), std::move(why));
+  long_waits.SetLook(half, clock + kAnswerTime);
+  Send(half.peer, Seek{half.id, half.spec.key});
+}
+
+void TransferEngine::Impl::EndAsked(Posted& receive, std::optional<NearTexts> theirs) {
+  HalfState::Asking& asking = *receive.state.As<HalfState::Asking>();
+  End(receive, long_waits.WithNear(receive, asking.why, std::move(asking.here), std::move(theirs)));
+}
+
+bool TransferEngine::Impl::OnSought(PeerId peer, Sought sought) {
+  Posted* const half = halves.Find(sought.transfer);
+  if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer) return false;
+  if (auto told = to_tell.extract(half->id); !told.empty()) {
+    End(*half, std::move(told.mapped()));
+    return true;
+  }
+  if (!half->state.Is<HalfState::Asking>()) return false;
+  EndAsked(*half, std::move(sought.near));
+  return true;
+}
+
+void TransferEngine::Impl::OnLooks(size_t most) {
+  for (; most > 0; --most) {
+    Posted* const half = long_waits.TakeLook();
+    if (half == nullptr) return;
+    if (half->state.Is<HalfState::Asking>()) {  // the answer has not come
+      EndAsked(*half, std::nullopt);
+    } else if (long_waits.HasWaitedLong(*half)) {
+      out.long_waits.push_back(half->id);
+    }
+  }
 }
 
 absl::Status TransferEngine::Impl::DeadlineStatus(const Posted& half) const {

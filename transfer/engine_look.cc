@@ -24,6 +24,12 @@ std::vector<WaitingOfferRow> TransferEngine::ListOffers(size_t limit) const {
   return impl_->view.ListOffers(limit);
 }
 
+std::string TransferEngine::WaitText(absl::Time now, TransferId transfer) {
+  impl_->clock = now;
+  const Posted* const half = impl_->halves.Find(transfer);
+  return half == nullptr ? "" : impl_->long_waits.WaitText(*half);
+}
+
 bool TransferEngine::IsInFlight(TransferId transfer) const {
   return impl_->halves.Holding(transfer) != nullptr;
 }

@@ -115,7 +115,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(Ready& m) { return impl.OnReady(peer, m); }
       bool operator()(Go& m) { return impl.OnGo(peer, std::move(m)); }
       bool operator()(Done& m) { return impl.OnDone(peer, std::move(m)); }
-      bool operator()(Withdraw& m) { return impl.OnWithdraw(now, peer, std::move(m)); }
+      bool operator()(Withdraw& m) { return impl.OnWithdraw(peer, std::move(m)); }
       bool operator()(SendFailed& m) { return impl.OnSendFailed(peer, std::move(m)); }
       bool operator()(HandOver& m) { return impl.OnHandOver(peer, m); }
       bool operator()(TakeBack& m) { return impl.OnTakeBack(peer, m); }
@@ -127,7 +127,7 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(OpenComm& m) { return impl.cliques.ranks().OnOpenComm(peer, std::move(m)); }
       bool operator()(WarmComm& m) { return impl.cliques.ranks().OnWarmComm(peer, m); }
       bool operator()(Fire& m) { return impl.cliques.bundles().OnFire(peer, m); }
-      bool operator()(Seek& m) { return impl.OnSeek(peer, m); }
+      bool operator()(Seek& m) { return impl.long_waits.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
       bool operator()(MembersTold& m) { return impl.members.OnTold(peer, m); }
@@ -253,17 +253,20 @@ bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
   return true;
 }
 
-bool TransferEngine::Impl::OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw) {
+bool TransferEngine::Impl::OnWithdraw(PeerId peer, Withdraw withdraw) {
   Offered* offered = offers.Find(peer, withdraw.transfer);
   if (offered == nullptr) return false;
   absl::Status why = Failure(std::move(withdraw.status));
   Posted* receive = halves.Find(offered->receive);
   if (receive == nullptr) {
     if (offered->count() > 1) return false;
-    Done done{withdraw.transfer, why, Route::kUnspecified, NearOffer(*offered, why)};
+    Done done{withdraw.transfer, why, Route::kUnspecified, std::nullopt};
+    if (HasReason(why, Reason::kWaitingForPeer)) {
+      done.near = long_waits.Look(Side::kReceive, offered->offer.key);
+    }
     const MatchKey key = offered->offer.key;
     Erase(*offered);
-    if (HasReason(why, Reason::kWaitingForPeer)) near.Remember(now, Side::kSend, key);
+    if (HasReason(why, Reason::kWaitingForPeer)) long_waits.Remember(Side::kSend, key);
     LeaveTombstone(Side::kSend, peer, key, why);
     Send(peer, std::move(done));
     return true;
@@ -385,10 +388,9 @@ bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
     status = echo ? send->why : Annotate(status, context.PlaceOf(Side::kReceive, send->spec.key));
     if (echo && HasReason(status, Reason::kWaitingForPeer) &&
         send->state.Is<HalfState::Offered>() && send->count() == 1) {
-      std::optional<NearTexts> ours;
-      if (MayLook()) ours = LookNear(Side::kReceive, send->spec.key);
-      near.Remember(clock, Side::kSend, send->spec.key);
-      status = WithNear(*send, status, std::move(ours), std::move(done.near));
+      std::optional<NearTexts> ours = long_waits.Look(Side::kReceive, send->spec.key);
+      long_waits.Remember(Side::kSend, send->spec.key);
+      status = long_waits.WithNear(*send, status, std::move(ours), std::move(done.near));
     }
   }
   const bool same_launch = send->route == done.route;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: engine.cc posts and keeps the tables,
-// engine_pair.cc compares and launches pairs, by the routes that they take, engine_prepared.cc
-// has what only prepared ones do, engine_peer.cc talks with peers, engine_clique.cc hands transfers
-// to the cliques (transfer/clique), which carry them in groups, engine_end.cc ends what is
-// cancelled, late or orphaned, engine_near.cc knows
-// who waits for long and what there is instead of the other half, engine_convoy.cc makes convoys
-// and takes them apart, engine_look.cc only looks.
+// engine_pair.cc compares and launches pairs, by the routes that they take, engine_prepared.cc has
+// what only prepared ones do, engine_peer.cc talks with peers, engine_clique.cc hands transfers to
+// the cliques (transfer/clique), which carry them in groups, engine_end.cc ends what is cancelled,
+// late or orphaned, engine_convoy.cc makes convoys and takes them apart. What can be had without
+// the engine's rules has classes of its own: HalfBook, OfferBook, MemberNews, DrainNews, LongWaits,
+// RouteChoice, Tombstones, Cliques.
 //
 // Ownership: `halves` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive. Invariant: a record
@@ -37,8 +37,8 @@
 #include "transfer/engine_context.h"
 #include "transfer/engine_view.h"
 #include "transfer/half_book.h"
+#include "transfer/long_waits.h"
 #include "transfer/member_news.h"
-#include "transfer/near_misses.h"
 #include "transfer/offer_book.h"
 #include "transfer/peer_state.h"
 #include "transfer/posted.h"
@@ -173,7 +173,7 @@ struct TransferEngine::Impl {
   // Ends the receives that the peer, which drains, will have no send for.
   bool OnDraining(PeerId peer, const Draining& message);
   bool OnReady(PeerId peer, const Ready& ready);
-  bool OnWithdraw(absl::Time now, PeerId peer, Withdraw withdraw);
+  bool OnWithdraw(PeerId peer, Withdraw withdraw);
   bool OnSendFailed(PeerId peer, SendFailed failed);
   bool OnMatched(PeerId peer, const Matched& matched);
   bool OnGo(PeerId peer, Go go);
@@ -291,39 +291,17 @@ struct TransferEngine::Impl {
     return halves.swept() != nullptr ? absl::InfinitePast() : members.NextSweep();
   }
   void OnTime(absl::Time now);
+  void OnLooks(size_t most);
+  // An unmatched half is over at its deadline. A receive from a peer asks it first what there is
+  // instead (Seek), and waits for the answer for a moment.
+  void EndAlone(Posted& half, absl::Status why);
+  bool OnSought(PeerId peer, Sought sought);
+  // A receive that has asked is over. `theirs`: the answer.
+  void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
   void OnDeadline(Posted& half);
   absl::Status DeadlineStatus(const Posted& half) const;
   absl::Status ExecutingStatus(const Posted& half) const;
   absl::Status UnreachableStatus(const Posted& half, const absl::Status& why) const;
-
-  // --- engine_near.cc: who waits for long, and what there is instead of the other half.
-  // Of what was posted or came at least kYoung ago: it can be found, and is looked at when it has
-  // waited for long. At most `most`.
-  void NoticeOld(size_t most);
-  absl::Time NextNotice() const;
-  void Notice(Posted& half);
-  void Notice(Offered& offered);
-  void OnLooks(size_t most);
-  void SetLook(Posted& half, absl::Time when);
-  void StopLook(Posted& half);
-  // Whether there is time for one more search. If so, also who is young can be found.
-  bool MayLook();
-  // What there is here instead of the half of `side`, as NearMisses finds it.
-  NearTexts LookNear(Side side, const MatchKey& key,
-                     const NearMisses::Counts& counts = nullptr) const;
-  std::string NearText(Side side, const MatchKey& wanted, const NearMisses::Miss& miss) const;
-  // An unmatched half is over at its deadline.
-  void EndAlone(Posted& half, absl::Status why);
-  // An offer is withdrawn for that: what its source is told of receives here.
-  std::optional<NearTexts> NearOffer(const Offered& offered, const absl::Status& why);
-  // A receive that has asked is over.
-  void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
-  // `why` with what there is here and at the other node, as far as anybody has looked.
-  absl::Status WithNear(const Posted& half, const absl::Status& why, std::optional<NearTexts> ours,
-                        std::optional<NearTexts> theirs) const;
-  bool OnSeek(PeerId peer, const Seek& seek);
-  bool OnSought(PeerId peer, Sought sought);
-  std::string WaitText(TransferId id);
 
   DeviceMap devices;
   DeviceOwners owners{devices.owner};  // the same, and who had what before
@@ -337,8 +315,6 @@ struct TransferEngine::Impl {
   absl::flat_hash_map<Clique, absl::Time> no_convoys_until;
   // Of what is posted here as our own, else as the peer's whose offer it is.
   Deadlines deadlines;
-  Deadlines looks;  // of halves posted here
-  NearMisses near;
   // Receives that have sent a Seek when they were posted, and wait: what they are told if it brings
   // no successor.
   absl::flat_hash_map<TransferId, absl::Status> to_tell;
@@ -350,6 +326,7 @@ struct TransferEngine::Impl {
   MemberNews members;
   DrainNews drains;
   EngineView view;
+  LongWaits long_waits;
   CliqueContext clique_context;
   Cliques cliques;
   // Prepared batches of which a transfer has ended: why, and how many they are.
