@@ -81,16 +81,6 @@ void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
   comms_.Launch(launch, PartsOf(launch));
 }
 
-void TransferDriver::ArmInBundle(const Launch& launch) {
-  LocalDevice* const device = devices_.Find(launch.device);
-  const Armed& armed = *launch.armed;
-  running_[launch.transfer] = {device, kBundle, launch.attempt, {}};
-  lane_work_[device].bundled.push_back(
-      {launch.transfer, launch.attempt, armed.bundle, armed.place,
-       FindPrepared(launch.transfer, armed.batch),
-       PartOf(launch.role == LaunchRole::kSend, launch.layout, 0, launch.bytes)});
-}
-
 absl::Status TransferDriver::WarmComm(const Clique& clique) {
   return engine_.WarmCommunicator(control_.Now(), clique);
 }

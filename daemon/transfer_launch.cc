@@ -2,6 +2,7 @@
 // TransferDriver's launches: which lane runs a launch, what memory it needs there, and its start.
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -233,18 +234,29 @@ PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch)
 
 absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
   PreparedEnds ends;
-  ends.own = FindPrepared(launch.transfer, launch.armed->batch);
-  if (launch.route == Route::kLocal) {
-    ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
-    return ends;
+  const Armed& armed = *launch.armed;
+  ends.own = FindPrepared(launch.transfer, armed.batch);
+  switch (TraitsOf(launch.route).fired_by) {
+    case FiredBy::kBatches:
+      ends.source = FindPrepared(armed.source, armed.source_batch);
+      return ends;
+    case FiredBy::kGroups:
+      ends.bundle = armed.bundle;
+      ends.place = armed.place;
+      return ends;
+    case FiredBy::kSlot:
+      break;
+    case FiredBy::kNobody:
+    case FiredBy::kMessages:
+    case FiredBy::kGo:
+      return ends;
   }
-  if (launch.route == Route::kTcp) return ends;
   const auto unavailable = [&](absl::string_view why) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                  absl::StrCat("arm ", launch.transfer.ToString(), " with ", NodeName(launch.peer),
                               ": ", why));
   };
-  ends.slot = launch.armed->slot;
+  ends.slot = armed.slot;
   if (ends.slot == 0) {
     return unavailable(absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
   }
@@ -275,7 +287,6 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
 }
 
 void TransferDriver::Start(Launch&& launch) {
-  if (launch.route == Route::kNccl) return ArmInBundle(launch);
   LocalDevice& runner = RunnerOf(launch);
   if (!IsShown(launch, runner)) return;
   TransportOp op;
@@ -298,29 +309,37 @@ void TransferDriver::Start(Launch&& launch) {
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
       runner.gpu == nullptr && launch.layout.runs() <= kInlineRuns &&
       launch.remote_layout.runs() <= kInlineRuns) {
-    while (!op.copy->AtEnd()) {
-      const CopyPiece piece = op.copy->Next();
-      memcpy(piece.destination, piece.source, piece.size);
-    }
-    absl::Status status;
-    if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
-    return;
+    return CopyInline(launch, op);
   }
-  LocalDevice* const device = &runner;
-  const Way way = launch.route == Route::kTcp   ? kTcp
-                  : launch.armed.has_value()    ? kArmed
-                  : launch.route == Route::kUcx ? kUcx
-                                                : kCopy;
-  if (TransportOf(*device, way) == nullptr) {
-    engine_.OnLaunchDone(
-        control_.Now(), launch.transfer, launch.attempt,
-        Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-              absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
-    return;
+  Transport* const transport = runner.TransportOf(launch.route, launch.armed.has_value());
+  if (transport != nullptr) return GiveToLane(launch, runner, transport, std::move(op));
+  engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
+                       Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                             absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
+}
+
+void TransferDriver::CopyInline(const Launch& launch, TransportOp& op) {
+  while (!op.copy->AtEnd()) {
+    const CopyPiece piece = op.copy->Next();
+    memcpy(piece.destination, piece.source, piece.size);
   }
-  running_[launch.transfer] = {device, way, launch.attempt, PinRemote(launch)};
-  lane_work_[device].ops[way].push_back(std::move(op));
+  absl::Status status;
+  if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
+  engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
+}
+
+void TransferDriver::GiveToLane(const Launch& launch, LocalDevice& runner, Transport* transport,
+                                TransportOp op) {
+  running_[launch.transfer] = {&runner, transport, launch.attempt, PinRemote(launch)};
+  auto& launches = lane_work_[&runner].launches;
+  const auto of = std::find_if(launches.begin(), launches.end(), [&](const LaneLaunches& entry) {
+    return entry.transport == transport;
+  });
+  LaneLaunches& entry =
+      of != launches.end()
+          ? *of
+          : launches.emplace_back(LaneLaunches{transport, TwoSided(launch.route), {}});
+  entry.ops.push_back(std::move(op));
 }
 
 void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {
