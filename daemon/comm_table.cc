@@ -44,7 +44,8 @@ void CommTable::Open(CommunicatorOpen order) {
   entry.clique = order.clique;
   entry.attempt = order.attempt;
   entry.device = devices_.Find(order.device);
-  FERRY_CHECK(entry.device != nullptr && entry.device->nccl != nullptr);
+  FERRY_CHECK(entry.device != nullptr);
+  entry.transport = options_.transports.at(order.device);
   const bool leads = order.device == order.clique.low;
   // The other end computes the same number, from what we have told it.
   const int max_ctas = AgreedCtas(entry.device->max_ctas,
@@ -87,9 +88,10 @@ absl::StatusOr<Communicator::Opened> CommTable::OpenOnThread(CommCache::Id id, L
       control_.Post([this, id, &device, why = stream.status()] { OnNoStream(id, device, why); });
       return stream.status();
     }
-    device.lane->Post([&device, stream = *std::move(stream)]() mutable {
-      device.nccl->SetStream(std::move(stream));
-    });
+    device.lane->Post(
+        [transport = options_.transports.at(device.id), stream = *std::move(stream)]() mutable {
+          transport->SetStream(std::move(stream));
+        });
   }
   if (unique_id.empty()) {
     ASSIGN_OR_RETURN(unique_id, communicator.MakeId());
@@ -144,7 +146,7 @@ void CommTable::GatherAhead(const GroupAhead& order) {
   for (const GroupChunk& chunk : order.chunks) {
     op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
   }
-  entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
+  entry.device->lane->Post([transport = entry.transport, op = std::move(op)]() mutable {
     transport->GatherAhead(std::move(op));
   });
 }
@@ -169,8 +171,8 @@ void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;
   groups_[order.group] = entry.id;
-  entry.device->lane->Post([transport = entry.device->nccl.get(), op = std::move(op)]() mutable {
-    transport->Launch(std::move(op));
+  entry.device->lane->Post([transport = entry.transport, op = std::move(op)]() mutable {
+    transport->LaunchGroup(std::move(op));
   });
 }
 
@@ -225,8 +227,7 @@ void CommTable::GoOn(Entry& entry) {
     entry.reaping = true;
     entry.communicator->End();
     // The groups end by the lane, because the reaper may take half a second longer than they do.
-    entry.device->lane->Post([transport = entry.device->nccl.get(),
-                              communicator = entry.communicator.get(),
+    entry.device->lane->Post([transport = entry.transport, communicator = entry.communicator.get(),
                               why = entry.why] { transport->Ended(communicator, why); });
     threads_.Run("comm reaper", [this, id = entry.id, communicator = entry.communicator.get()] {
       communicator->Reap();
@@ -238,12 +239,13 @@ void CommTable::GoOn(Entry& entry) {
   cache_.OnGone(entry.id);
   next_look_ = absl::InfinitePast();  // the freed memory may be room for another
   LocalDevice* const device = entry.device;
+  NcclTransport* const transport = entry.transport;
   entries_.erase(entry.id);
   LaneStream& stream = streams_[device];
   if (--stream.users > 0 || !std::exchange(stream.made, false)) return;
-  device->lane->Post([device] {
+  device->lane->Post([device, transport] {
     // The stream is destroyed on the memory thread.
-    device->memory->Post([stream = device->nccl->TakeStream()] {});
+    device->memory->Post([stream = transport->TakeStream()] {});
   });
 }
 

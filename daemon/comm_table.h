@@ -27,6 +27,7 @@
 #include "transfer/nccl/call_threads.h"
 #include "transfer/nccl/comm_cache.h"
 #include "transfer/nccl/communicator.h"
+#include "transfer/nccl/nccl_transport.h"
 
 namespace ferry {
 
@@ -37,6 +38,8 @@ struct NcclOptions {
   // it is evicted.
   uint64_t bytes_per_gpu = uint64_t{2} << 30;
   absl::Duration idle = absl::Minutes(10);
+  // The transport of each GPU of ours; all have one, or none has.
+  absl::flat_hash_map<GlobalDeviceId, NcclTransport*> transports = {};
 };
 
 class CommTable {
@@ -102,6 +105,7 @@ class CommTable {
     Clique clique;
     uint32_t attempt = 0;
     LocalDevice* device = nullptr;
+    NcclTransport* transport = nullptr;  // of that device
     std::unique_ptr<Communicator> communicator;
     std::string unique_id;
     bool waiting = true;   // it waits for memory: it has no opener yet

@@ -21,6 +21,8 @@
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/peer_rpc.h"
 #include "daemon/rpc/reflection_service.h"
+#include "transfer/local/copy_transport.h"
+#include "transfer/local/prepared_runner.h"
 
 namespace ferry {
 namespace {
@@ -160,11 +162,12 @@ absl::StatusOr<std::unique_ptr<LocalDevice>> Daemon::Impl::MakeDevice(size_t ind
     if (!host) return device->gpu->MakeCopier(use, SmsBusyHook(device->id));
     return std::make_unique<HostCopier>(copy_helper);
   };
-  device->copy =
+  device->Add(
+      {Route::kLocal, Route::kMapped}, LocalDevice::Serves::kPosted,
       std::make_unique<CopyTransport>(*device->lane, copier(CopyUse::kTransfers), sink,
-                                      [this](PeerId peer) { return peers->StillValid(peer); });
-  device->prepared =
-      std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink);
+                                      [this](PeerId peer) { return peers->StillValid(peer); }));
+  device->Add({Route::kLocal, Route::kMapped}, LocalDevice::Serves::kArmed,
+              std::make_unique<PreparedRunner>(*device->lane, copier(CopyUse::kPrepared), sink));
   if (nccl.api != nullptr && !host) MakeNccl(*device, sink);
   RETURN_IF_ERROR(MakeNetworkRoutes(*device, ucx, sink));
   return device;
@@ -173,7 +176,7 @@ absl::StatusOr<std::unique_ptr<LocalDevice>> Daemon::Impl::MakeDevice(size_t ind
 void Daemon::Impl::MakeNccl(LocalDevice& device, OpSink sink) {
   device.max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
                             device.gpu->info().major, NcclEnvironment());
-  device.nccl = std::make_unique<NcclTransport>(
+  auto transport = std::make_unique<NcclTransport>(
       *device.lane,
       NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
                              control.PostOrRun([this, over = std::move(over)]() mutable {
@@ -193,6 +196,8 @@ void Daemon::Impl::MakeNccl(LocalDevice& device, OpSink sink) {
                            [this](uint64_t bundle) {
                              control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
                            }});
+  nccl.transports[device.id] =
+      device.Add({Route::kNccl}, LocalDevice::Serves::kArmed, std::move(transport));
 }
 
 absl::Status Daemon::Impl::MakeNetworkRoutes(LocalDevice& device, const UcxApi* ucx,
@@ -206,8 +211,9 @@ absl::Status Daemon::Impl::MakeNetworkRoutes(LocalDevice& device, const UcxApi* 
   if (ucx == nullptr) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<UcxTransport>> transport = MakeUcx(*ucx, device, sink);
   if (transport.ok()) {
-    device.ucx = *std::move(transport);
-    if (!host) ucx_of_gpus = device.ucx->way();
+    ucx_transports[device.id] =
+        device.Add({Route::kUcx}, LocalDevice::Serves::kPosted, *std::move(transport));
+    if (!host) ucx_of_gpus = ucx_transports[device.id]->way();
   } else {
     FERRY_LOG(warn, "ucx.unavailable", LogFields("device", device.id), "{}",
               std::string(transport.status().message()));
@@ -255,13 +261,15 @@ absl::Status Daemon::Impl::MakeStaging(LocalDevice& device) {
 void Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
   TcpTransport::Options options;
   options.bulk_connections = config.transfer.tcp.connections;
-  device.tcp = TcpTransport::Create(
+  auto transport = TcpTransport::Create(
       *device.lane, device.id, options,
       {std::move(sink),
        [this](PeerId peer, uint64_t link, const absl::Status& status) {
          control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
        }},
       device.staging.get());
+  tcp_transports[device.id] =
+      device.Add({Route::kTcp}, LocalDevice::Serves::kBoth, std::move(transport));
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> Daemon::Impl::MakeUcx(const UcxApi& api,
@@ -345,6 +353,8 @@ void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {
   options.ucx_missing = ucx_missing;
   options.nccl_version = nccl.api == nullptr ? "" : nccl.api->version_text();
   options.nccl_missing = nccl.missing;
+  options.tcp = tcp_transports;
+  options.ucx = ucx_transports;
   options.order = config.transfer.order;
   PeerTable::Hooks hooks;
   hooks.send_request = [this](Door::ConnectionId connection, const PeerSocketRequest& request) {

@@ -177,6 +177,9 @@ struct Daemon::Impl {
   std::string ucx_missing;
   std::string ucx_of_gpus;  // how the memory of GPUs gets to UCX; "" if there are no GPUs
   NcclOptions nccl;
+  // Of `devices`, which owns them.
+  TcpLinks::Transports tcp_transports;
+  UcxLinks::Transports ucx_transports;
   std::string gpus_missing;    // why there are no GPUs, or fewer than the machine has
   std::unique_ptr<Nvml> nvml;  // null if there is no NVML
   CopyHelper copy_helper;

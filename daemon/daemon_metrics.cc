@@ -31,7 +31,7 @@ void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) 
   }
   for (const auto& [state, count] : states) AddSample(comms, {{"state", state}}, count);
   for (const auto& device : devices.list) {
-    if (device->nccl == nullptr) continue;
+    if (!device->Has(Route::kNccl)) continue;
     AddSample(bytes, {{"device", absl::StrCat(device->id.value())}},
               AsDouble(cache.BytesOf(device->id)));
   }
@@ -178,7 +178,7 @@ void Daemon::Impl::ExportLimits(std::vector<prometheus::MetricFamily>& families)
   uint64_t on_gpu = 0, of_comms = 0;
   for (const auto& device : devices.list) {
     if (device->gpu != nullptr) on_gpu = std::max(on_gpu, device->arena_bytes);
-    if (device->nccl != nullptr) {
+    if (device->Has(Route::kNccl)) {
       of_comms = std::max(of_comms, driver->comms().cache().BytesOf(device->id));
     }
   }

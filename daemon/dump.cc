@@ -44,7 +44,7 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
                          usage.released ? " released" : "");
     }
     out.Add("  ", device->id.ToString(), " ", device->name, " arenas ", device->arenas, " bytes ",
-            device->arena_bytes, " ucx ", device->ucx == nullptr ? "no" : "yes", gpu);
+            device->arena_bytes, " ucx ", device->Has(Route::kUcx) ? "yes" : "no", gpu);
   }
   out.Add("peers");
   for (const PeerTable::Row& row : peers.List()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/local_devices.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
@@ -20,6 +22,20 @@ absl::StatusOr<std::unique_ptr<HostMapping>> MapMemfd(const MemoryShare& share,
 }
 
 }  // namespace
+
+LocalDevice::~LocalDevice() {
+  while (!transports_.empty()) transports_.pop_back();
+}
+
+void LocalDevice::AddTransport(std::initializer_list<Route> routes, Serves serves,
+                               std::unique_ptr<Transport> transport) {
+  for (const Route route : routes) {
+    OfRoute& of = by_route_[static_cast<size_t>(route)];
+    if (serves != Serves::kArmed) of.posted = transport.get();
+    if (serves != Serves::kPosted) of.armed = transport.get();
+  }
+  transports_.push_back(std::move(transport));
+}
 
 DeviceInfo LocalDevice::info() const {
   return {id, name, gpu != nullptr, gpu == nullptr ? "" : gpu->info().uuid};

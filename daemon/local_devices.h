@@ -3,6 +3,10 @@
 // Constant after construction, except the counts, whose home is control.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,35 +20,49 @@
 #include "device/cuda/cuda_device.h"
 #include "device/host/host_memory.h"
 #include "device/lane.h"
-#include "transfer/local/copy_transport.h"
-#include "transfer/local/prepared_runner.h"
-#include "transfer/nccl/nccl_transport.h"
-#include "transfer/tcp/tcp_transport.h"
-#include "transfer/ucx/ucx_transport.h"
+#include "transfer/route.h"
+#include "transfer/staging/host_staging.h"
+#include "transfer/transport.h"
 
 namespace ferry {
 
 struct LocalDevice {
+  LocalDevice() = default;
+  ~LocalDevice();
+
   GlobalDeviceId id;
   std::string name;
   CudaDevice* gpu = nullptr;  // null for a host device
-  // The order matters: transports are destroyed before their lane.
+  // The order matters: transports are destroyed before their staging, and that before their lane.
   std::unique_ptr<SerialExecutor> memory;  // maps and unmaps: what may block
   LanePulse pulse;                         // tells whether the lane stands still
   std::unique_ptr<Lane> lane;
-  std::unique_ptr<CopyTransport> copy;  // routes `local` and `mapped`
-  // The same routes, for transfers that are fired again and again
-  std::unique_ptr<PreparedRunner> prepared;
   std::unique_ptr<GpuStaging> staging;  // host memory for `tcp` and `ucx`; null for a host device
-  // Null if there are no peers, or the route is not in transfer.order
-  std::unique_ptr<TcpTransport> tcp;
-  std::unique_ptr<UcxTransport> ucx;    // null if there is no UCX; see Daemon::Impl::ucx_missing
-  std::unique_ptr<NcclTransport> nccl;  // null if there is no NCCL, and for a host device
   int max_ctas = 0;  // the most CTAs of the GPU's communicators; 0: NCCL's own choice
   // Counts of control: arenas of clients and jobs that are mapped here, and their bytes.
   uint64_t arenas = 0;
   uint64_t arena_bytes = 0;
   uint64_t coming_bytes = 0;  // bytes of arenas that are being mapped
+
+  // Gives the device a transport of its lane for `routes`: for their posted transfers, for those
+  // that a lane keeps armed, or for both. The device owns it from here on. Returns it, for whoever
+  // does more with it than launch (the links of a route, CommTable).
+  enum class Serves : uint8_t { kPosted, kArmed, kBoth };
+  template <typename T>
+  T* Add(std::initializer_list<Route> routes, Serves serves, std::unique_ptr<T> transport) {
+    T* const added = transport.get();
+    AddTransport(routes, serves, std::move(transport));
+    return added;
+  }
+  // The transport that launches the route's transfers (`armed`: keeps them until they are aborted).
+  // Null: this daemon has not opened the route on this device.
+  Transport* TransportOf(Route route, bool armed) const {
+    const OfRoute& of = by_route_[static_cast<size_t>(route)];
+    return armed ? of.armed : of.posted;
+  }
+  bool Has(Route route) const {
+    return TransportOf(route, false) != nullptr || TransportOf(route, true) != nullptr;
+  }
 
   // The device as clients and operators see it.
   DeviceInfo info() const;
@@ -53,6 +71,17 @@ struct LocalDevice {
   // becomes an arena of this device; else it is a peer's arena, which is only read.
   absl::StatusOr<std::unique_ptr<DeviceMemory>> Map(const MemoryShare& share,
                                                     std::vector<UniqueFd> fds, bool ours) const;
+
+ private:
+  struct OfRoute {
+    Transport* posted = nullptr;
+    Transport* armed = nullptr;
+  };
+  void AddTransport(std::initializer_list<Route> routes, Serves serves,
+                    std::unique_ptr<Transport> transport);
+
+  std::vector<std::unique_ptr<Transport>> transports_;  // the last are destroyed first
+  std::array<OfRoute, kRoutes> by_route_;
 };
 
 class LocalDevices {

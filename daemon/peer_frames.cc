@@ -74,4 +74,26 @@ void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
   hooks_.finish(theirs->first);
 }
 
+void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->proven || (to.has_value() && link->id != *to)) continue;
+    // The dialler says hello as soon as both have proven who they are; the dialled daemon says it
+    // when it has heard that.
+    if (link->state != State::kSettling && link->state != State::kUp && !link->dialled) continue;
+    PeerFrame frame;
+    frame.moved.push_back({device, ucx_.AddressesOf(device, link->id)});
+    link->stream->Send(std::move(frame));
+  }
+}
+
+void PeerTable::OnMoved(Link& link, std::vector<PeerDeviceInfo> moved) {
+  if (link.hello.ucx_version != options_.ucx_version) return;
+  for (PeerDeviceInfo& now : moved) {
+    for (PeerDeviceInfo& device : link.hello.devices) {
+      if (device.id == now.id) device.ucx_addresses = std::move(now.ucx_addresses);
+    }
+  }
+  ucx_.OnMoved(ViewOf(link));
+}
+
 }  // namespace ferry

@@ -101,12 +101,7 @@ PeerHello PeerTable::MakeHello(PeerId to) const {
     PeerDeviceInfo info{device->id, {}, device->gpu != nullptr};
     info.uuid = device->info().uuid;
     info.name = device->name;
-    info.max_ctas = device->max_ctas;
-    if (device->tcp != nullptr) hello.features |= kPeerFeatureTcp;
-    if (device->ucx != nullptr) {
-      info.ucx_addresses = device->ucx->addresses(to);
-      info.ucx_way = device->ucx->way();
-    }
+    for (const LinkRoute* const route : routes_) route->Tell(to, *device, hello, info);
     hello.devices.push_back(std::move(info));
   }
   // GPUs that are missing are listed too: the peer compares the ids with its own membership.nodes,
@@ -460,7 +455,7 @@ void PeerTable::OnHello(Link& link, PeerHello hello) {
   link.state = State::kSettling;
   link.since = control_.Now();
   link.mapped_unsettled = true;
-  StartTcp(link);
+  for (LinkRoute* const route : routes_) route->Start(ViewOf(link));
   if (!link.dialled) SayHello(link);
   if (link.socket.has_value()) return Settle(link, std::string(link.mapped_error));
   if (link.hello.boot_id != boot_id_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of one link to another daemon; private to peer_table.cc, peer_hello.cc,
-// peer_refusals.cc, peer_frames.cc, peer_sockets.cc, peer_tcp.cc and peer_ucx.cc. Home: control.
+// peer_refusals.cc, peer_frames.cc and peer_sockets.cc. What a route must remember of a link is
+// kept by its LinkRoute. Home: control.
 #pragma once
 
 #include <deque>
@@ -88,15 +89,6 @@ struct PeerTable::Link {
   std::string mapped_error;
   // True while settling until it is known whether arenas can be mapped.
   bool mapped_unsettled = false;
-  // Route `tcp`: whether lanes know of the peer; the id by which its data connections are known;
-  // why the route cannot be taken; whether that is not known yet.
-  bool tcp = false;
-  std::string tcp_id;
-  std::string tcp_error;
-  bool tcp_unsettled = false;
-  // Route `ucx`: whether lanes know of the peer; why the route cannot be taken.
-  bool ucx = false;
-  std::string ucx_error;
   // What the peer may map of ours: the page that tells it that we lost the link; the arenas that
   // our offers have named, which it may ask for; the last of them that was added.
   std::shared_ptr<LinkPage> our_page;

@@ -12,7 +12,6 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "daemon/peer_link.h"
-#include "daemon/peer_routes.h"
 
 namespace ferry {
 namespace {
@@ -37,6 +36,9 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
       self_(self),
       options_(std::move(options)),
       hooks_(std::move(hooks)),
+      tcp_(devices, options_.tcp),
+      ucx_(devices, options_.ucx, options_.ucx_version, options_.ucx_missing),
+      nccl_(options_.nccl_missing),
       boot_id_(ReadBootId()) {
   MutexLock lock(pages_mutex_);
   for (size_t i = 0; i < peers.size(); ++i) {
@@ -183,8 +185,8 @@ void PeerTable::Settle(Link& link, std::string mapped_error) {
 }
 
 void PeerTable::GoUp(Link& link) {
-  if (link.mapped_unsettled || link.tcp_unsettled) return;
-  StartUcx(link);
+  const auto unsettled = [&](const LinkRoute* route) { return route->IsUnsettled(link.id); };
+  if (link.mapped_unsettled || std::any_of(routes_.begin(), routes_.end(), unsettled)) return;
   link.state = State::kUp;
   link.since = control_.Now();
   link.backoff = kBackoffMin;
@@ -196,18 +198,19 @@ void PeerTable::GoUp(Link& link) {
   routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
   routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
   const PeerHello ours = MakeHello(link.id);
-  routes[static_cast<int>(Route::kTcp)] = StagedBetween(link.tcp_error, link.mapped);
-  routes[static_cast<int>(Route::kUcx)] = UcxBetween(ours, link.ucx_error, link.hello, link.mapped);
-  routes[static_cast<int>(Route::kNccl)] =
-      NcclBetween(ours, options_.nccl_missing, link.hello, link.mapped);
+  for (LinkRoute* const route : routes_) {
+    routes[static_cast<size_t>(route->route())] = route->GoUp(ViewOf(link), ours);
+  }
+  const auto shown = [](absl::string_view error) { return error.empty() ? "yes" : error; };
   FlightRecorder::Get().Record(
-      "peer.up", link.id.value(), link.mapped, link.ucx,
+      "peer.up", link.id.value(), link.mapped, ucx_.IsTold(link.id),
       absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
-  FERRY_LOG(
-      info, "peer.up", LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
-      "{}mapped {}, tcp {}, ucx {}", link.news.OnUp(link.since),
-      link.mapped ? "yes" : link.mapped_error, link.tcp_error.empty() ? "yes" : link.tcp_error,
-      link.ucx_error.empty() ? "yes" : link.ucx_error);
+  FERRY_LOG(info, "peer.up",
+            LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
+            "{}mapped {}, tcp {}, ucx {}", link.news.OnUp(link.since),
+            link.mapped ? "yes" : link.mapped_error,
+            std::string(shown(routes[static_cast<size_t>(Route::kTcp)].why)),
+            std::string(shown(ucx_.ErrorOf(link.id))));
   driver_->OnPeerUp(link.id, std::move(routes),
                     {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
                      .seeks = (link.hello.features & kPeerFeatureSeek) != 0,
@@ -219,10 +222,28 @@ void PeerTable::GoUp(Link& link) {
   Tried(link);
 }
 
+LinkView PeerTable::ViewOf(const Link& link) {
+  return {.peer = link.id,
+          .number = link.number,
+          .dialled = link.dialled,
+          .mapped = link.mapped,
+          .node = link.config.node,
+          .devices = link.config.devices,
+          .key = link.key,
+          .hello = link.hello};
+}
+
+void PeerTable::OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status) {
+  Link* const link = Find(peer);
+  if (link != nullptr && tcp_.OnOpened(peer, link_number, status)) GoUp(*link);
+}
+
+void PeerTable::OnDataConnection(const std::string& preamble, UniqueFd socket) {
+  tcp_.OnDataConnection(preamble, std::move(socket));
+}
+
 std::string PeerTable::UcxWay(GlobalDeviceId device) const {
-  if (const LocalDevice* const own = devices_.Find(device); own != nullptr) {
-    return own->ucx == nullptr ? "" : own->ucx->way();
-  }
+  if (devices_.Find(device) != nullptr) return ucx_.WayOf(device);
   const PeerDeviceInfo* const theirs = ToldOf(device);
   return theirs == nullptr ? "" : theirs->ucx_way;
 }
@@ -259,9 +280,8 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.next_event = 1;
   link.ending.reset();
   link.unsaid.reset();
-  link.mapped_unsettled = link.tcp_unsettled = false;
-  StopTcp(link, why);
-  StopUcx(link, why);
+  link.mapped_unsettled = false;
+  for (LinkRoute* const route : routes_) route->Stop(link.id, why);
   link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();
   link.backoff = std::min(link.backoff * 2, kBackoffMax);
   CloseSockets(link);
@@ -334,8 +354,9 @@ absl::Time PeerTable::OnTime(absl::Time now) {
       } else {
         if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
           Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
-          SettleTcp(link, absl::StrCat("no data connection between the two daemons within ",
-                                       DurationText(kSocketTimeout)));
+          bool known = false;
+          for (LinkRoute* const route : routes_) known |= route->GiveUp(link.id, kSocketTimeout);
+          if (known) GoUp(link);
         }
         if (now >= link.last_sent + kHeartbeat) {
           link.stream->Send({});

@@ -4,11 +4,13 @@
 // daemon whose node name is smaller dials; the other daemon knocks to be dialled. Each end proves
 // who it is. Before that nothing that it says counts, and it is told no more than our introduction.
 //
-// A link is up, and the driver is told so, when hellos are exchanged and three questions are
-// answered: can the peer's arenas be mapped, does `tcp` work, does `ucx` work. PeerTable owns the
-// links, their streams, and the callers that have not proven yet who they are. Home: control.
+// A link is up, and the driver is told so, when hellos are exchanged, it is known whether the
+// peer's arenas can be mapped, and each LinkRoute knows whether its route works. PeerTable owns the
+// links, their streams, what routes have to do with them, and the callers that have not proven yet
+// who they are. Home: control.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,10 +26,13 @@
 #include "base/mutex.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
+#include "daemon/nccl_links.h"
 #include "daemon/peer_socket.h"
 #include "daemon/peer_stream.h"
 #include "daemon/session_table.h"
+#include "daemon/tcp_links.h"
 #include "daemon/transfer_driver.h"
+#include "daemon/ucx_links.h"
 #include "transfer/engine.h"
 #include "transfer/mapped/link_page.h"
 
@@ -36,8 +41,6 @@ namespace ferry {
 // The text of /proc/sys/kernel/random/boot_id: one id for each boot of a host. Copies of a host (as
 // of a virtual machine) may share it.
 std::string ReadBootId();
-// The target of the link /proc/self/ns/net: names this process's network namespace.
-std::string ReadNetworkNamespace();
 
 struct PeerConfig {
   std::string node;
@@ -58,6 +61,9 @@ class PeerTable {
     std::string ucx_missing;             // if there is no UCX: why
     std::string nccl_version;            // "" if there is no NCCL here
     std::string nccl_missing;            // if there is no NCCL: why
+    // The transports of our devices that links have to do with.
+    TcpLinks::Transports tcp;
+    UcxLinks::Transports ucx;
     std::vector<Route> order;
     // A link that nobody here wants is dialled at this interval all the same (a visit): the other
     // daemon may want it and be unable to dial. Infinite: no visits.
@@ -284,20 +290,12 @@ class PeerTable {
   void Deliver(Link& link);
   void Tell(Link& link, PeerFrame frame);
   void OnHello(Link& link, PeerHello hello);
-  // The table learns whether the peer's arenas can be mapped, or whether `tcp` works: "" if so,
-  // else why not.
+  // The table learns whether the peer's arenas can be mapped: "" if so, else why not.
   void Settle(Link& link, std::string mapped_error);
-  void SettleTcp(Link& link, std::string error);
-  // Does nothing until both are known; then the link is up.
+  // Does nothing as long as that, or whether a route works, is not known; then the link is up.
   void GoUp(Link& link);
-  // Tells our lanes how to reach the peer's devices by UCX. Returns whether any of them can be
-  // reached.
-  bool AddUcxPeers(Link& link);
-  void StartUcx(Link& link);
-  void StopUcx(Link& link, const absl::Status& why);
+  static LinkView ViewOf(const Link& link);
   void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);
-  void StartTcp(Link& link);
-  void StopTcp(Link& link, const absl::Status& why);
   void Lose(Link& link, const absl::Status& why);
   void LoseOnceRead(Link& link, const absl::Status& why);
   // Loses the link and tells the other end why (Parting).
@@ -338,6 +336,10 @@ class PeerTable {
   std::vector<GlobalDeviceId> own_ids_;  // by membership, also those of GPUs that are missing
   const Options options_;
   const Hooks hooks_;
+  TcpLinks tcp_;
+  UcxLinks ucx_;
+  NcclLinks nccl_;
+  const std::array<LinkRoute*, 3> routes_ = {&tcp_, &ucx_, &nccl_};
   const std::string boot_id_;
   TransferDriver* driver_ = nullptr;
   PeerDialer* dialer_ = nullptr;

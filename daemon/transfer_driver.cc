@@ -318,7 +318,7 @@ void TransferDriver::Abort(TransferId transfer, const absl::Status& why) {
     return;
   }
   lane_work_[it->second.device].aborts.push_back(
-      {transfer, it->second.attempt, why, it->second.way});
+      {transfer, it->second.attempt, why, it->second.transport});
 }
 
 void TransferDriver::Obey(GroupOrder&& order) {
@@ -356,22 +356,6 @@ void TransferDriver::Over(const Ended& ended) {
   if (hooks_.over) hooks_.over(ended);
 }
 
-Transport* TransferDriver::TransportOf(const LocalDevice& device, Way way) {
-  switch (way) {
-    case kCopy:
-      return device.copy.get();
-    case kArmed:
-      return device.prepared.get();
-    case kTcp:
-      return device.tcp.get();
-    case kUcx:
-      return device.ucx.get();
-    case kBundle:
-      break;
-  }
-  return nullptr;
-}
-
 void TransferDriver::FlushLanes() {
   for (auto& [device, work] : lane_work_) {
     if (work.empty()) continue;
@@ -387,19 +371,14 @@ void TransferDriver::FlushLanes() {
       }
       // After the watches: a transfer may have ended since its watch was asked for.
       for (const TransferId transfer : work.unwatch) device->lane->Unwatch(transfer);
-      for (TransportOp& op : work.ops[kTcp]) op.MakeSegments();
-      for (TransportOp& op : work.ops[kUcx]) op.MakeSegments();
-      for (size_t way = 0; way < kWays; ++way) {
-        if (work.ops[way].empty()) continue;
-        TransportOf(*device, static_cast<Way>(way))->Launch(std::move(work.ops[way]));
-      }
-      if (!work.bundled.empty()) device->nccl->Arm(std::move(work.bundled));
-      for (const LaneAbort& abort : work.aborts) {
-        if (abort.way == kBundle) {
-          device->nccl->Abort(abort.transfer, abort.attempt, abort.why);
-        } else {
-          TransportOf(*device, abort.way)->Abort(abort.transfer, abort.attempt, abort.why);
+      for (LaneLaunches& launches : work.launches) {
+        if (launches.segments) {
+          for (TransportOp& op : launches.ops) op.MakeSegments();
         }
+        launches.transport->Launch(std::move(launches.ops));
+      }
+      for (const LaneAbort& abort : work.aborts) {
+        abort.transport->Abort(abort.transfer, abort.attempt, abort.why);
       }
     });
   }

@@ -9,8 +9,6 @@
 // kPart transfers, so peers and lanes work on one part while control prepares the next.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -21,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "base/executor.h"
 #include "daemon/comm_table.h"
@@ -178,12 +177,9 @@ class TransferDriver {
   CommTable& comms() { return comms_; }
 
  private:
-  // Which object of the lane runs a launch. kBundle: NcclTransport, which keeps an armed transfer.
-  enum Way : uint8_t { kCopy, kArmed, kTcp, kUcx, kBundle };
-  static constexpr size_t kWays = 5;
   struct Running {  // a launch that a lane has and has not answered
     LocalDevice* device = nullptr;
-    Way way = kCopy;
+    Transport* transport = nullptr;  // of that device
     uint32_t attempt = 0;
     std::vector<const DeviceMemory*> pins;  // arenas of the peer that the launch uses
   };
@@ -198,23 +194,24 @@ class TransferDriver {
     TransferId transfer;
     uint32_t attempt = 0;
     absl::Status why;
-    Way way = kCopy;
+    Transport* transport = nullptr;
+  };
+  // What one transport shall launch.
+  struct LaneLaunches {
+    Transport* transport = nullptr;
+    bool segments = false;  // the ops of a route that is two-sided have segments
+    std::vector<TransportOp> ops;
   };
   // Everything that one lane is given in AfterBatch.
   struct LaneWork {
-    std::array<std::vector<TransportOp>, kWays> ops;  // by Way; kBundle has none
-    // Halves to arm in bundles.
-    std::vector<BundleHalf> bundled;
+    absl::InlinedVector<LaneLaunches, 2> launches;  // one for each transport
     std::vector<LaneWatch> watches;
     std::vector<TransferId> unwatch;
     std::vector<LaneAbort> aborts;
     bool empty() const {
-      return bundled.empty() && watches.empty() && unwatch.empty() && aborts.empty() &&
-             std::all_of(ops.begin(), ops.end(), [](const auto& of_way) { return of_way.empty(); });
+      return launches.empty() && watches.empty() && unwatch.empty() && aborts.empty();
     }
   };
-  // The device's transport for `way`; null if it has none.
-  static Transport* TransportOf(const LocalDevice& device, Way way);
 
   // The transfer that the batch continues. None if that transfer is not the session's, or if the
   // batch is prepared.
@@ -237,8 +234,11 @@ class TransferDriver {
   void LaunchGroup(const GroupLaunch& launch);
   // Our part of each chunk of a group.
   std::vector<GroupPart> PartsOf(const GroupLaunch& launch);
-  void ArmInBundle(const Launch& launch);
   void Start(Launch&& launch);
+  // Hands the op to the lane with the next FlushLanes.
+  void GiveToLane(const Launch& launch, LocalDevice& runner, Transport* transport, TransportOp op);
+  // Copies a small op of host memory on control.
+  void CopyInline(const Launch& launch, TransportOp& op);
   // The device whose lane runs the launch. Only a GPU's lane can touch that GPU's memory, so it is
   // the end of ours that is a GPU, if there is one.
   LocalDevice& RunnerOf(const Launch& launch);

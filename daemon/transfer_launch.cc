@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferDriver's launches: which lane runs a launch, what memory it needs there, and its start.
+// TransferDriver's launches: which lane runs a launch, what memory it needs there, and its start;
+// and its groups, for which it connects the engine with CommTable.
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/transfer_driver.h"
@@ -233,18 +236,29 @@ PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch)
 
 absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {
   PreparedEnds ends;
-  ends.own = FindPrepared(launch.transfer, launch.armed->batch);
-  if (launch.route == Route::kLocal) {
-    ends.source = FindPrepared(launch.armed->source, launch.armed->source_batch);
-    return ends;
+  const Armed& armed = *launch.armed;
+  ends.own = FindPrepared(launch.transfer, armed.batch);
+  switch (TraitsOf(launch.route).fired_by) {
+    case FiredBy::kBatches:
+      ends.source = FindPrepared(armed.source, armed.source_batch);
+      return ends;
+    case FiredBy::kGroups:
+      ends.bundle = armed.bundle;
+      ends.place = armed.place;
+      return ends;
+    case FiredBy::kSlot:
+      break;
+    case FiredBy::kNobody:
+    case FiredBy::kMessages:
+    case FiredBy::kGo:
+      return ends;
   }
-  if (launch.route == Route::kTcp) return ends;
   const auto unavailable = [&](absl::string_view why) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                  absl::StrCat("arm ", launch.transfer.ToString(), " with ", NodeName(launch.peer),
                               ": ", why));
   };
-  ends.slot = launch.armed->slot;
+  ends.slot = armed.slot;
   if (ends.slot == 0) {
     return unavailable(absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
   }
@@ -275,7 +289,6 @@ bool TransferDriver::StopFetching(TransferId transfer, uint32_t* attempt) {
 }
 
 void TransferDriver::Start(Launch&& launch) {
-  if (launch.route == Route::kNccl) return ArmInBundle(launch);
   LocalDevice& runner = RunnerOf(launch);
   if (!IsShown(launch, runner)) return;
   TransportOp op;
@@ -298,35 +311,133 @@ void TransferDriver::Start(Launch&& launch) {
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
       runner.gpu == nullptr && launch.layout.runs() <= kInlineRuns &&
       launch.remote_layout.runs() <= kInlineRuns) {
-    while (!op.copy->AtEnd()) {
-      const CopyPiece piece = op.copy->Next();
-      memcpy(piece.destination, piece.source, piece.size);
-    }
-    absl::Status status;
-    if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
-    engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
-    return;
+    return CopyInline(launch, op);
   }
-  LocalDevice* const device = &runner;
-  const Way way = launch.route == Route::kTcp   ? kTcp
-                  : launch.armed.has_value()    ? kArmed
-                  : launch.route == Route::kUcx ? kUcx
-                                                : kCopy;
-  if (TransportOf(*device, way) == nullptr) {
-    engine_.OnLaunchDone(
-        control_.Now(), launch.transfer, launch.attempt,
-        Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
-              absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
-    return;
+  Transport* const transport = runner.TransportOf(launch.route, launch.armed.has_value());
+  if (transport != nullptr) return GiveToLane(launch, runner, transport, std::move(op));
+  engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt,
+                       Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
+                             absl::StrCat("this daemon has not opened ", RouteName(launch.route))));
+}
+
+void TransferDriver::CopyInline(const Launch& launch, TransportOp& op) {
+  while (!op.copy->AtEnd()) {
+    const CopyPiece piece = op.copy->Next();
+    memcpy(piece.destination, piece.source, piece.size);
   }
-  running_[launch.transfer] = {device, way, launch.attempt, PinRemote(launch)};
-  lane_work_[device].ops[way].push_back(std::move(op));
+  absl::Status status;
+  if (launch.route == Route::kMapped) status = hooks_.still_valid(launch.peer);
+  engine_.OnLaunchDone(control_.Now(), launch.transfer, launch.attempt, status);
+}
+
+void TransferDriver::GiveToLane(const Launch& launch, LocalDevice& runner, Transport* transport,
+                                TransportOp op) {
+  running_[launch.transfer] = {&runner, transport, launch.attempt, PinRemote(launch)};
+  auto& launches = lane_work_[&runner].launches;
+  const auto of = std::find_if(launches.begin(), launches.end(), [&](const LaneLaunches& entry) {
+    return entry.transport == transport;
+  });
+  LaneLaunches& entry =
+      of != launches.end()
+          ? *of
+          : launches.emplace_back(LaneLaunches{transport, TwoSided(launch.route), {}});
+  entry.ops.push_back(std::move(op));
 }
 
 void TransferDriver::Unpin(const std::vector<const DeviceMemory*>& pins) {
   for (const DeviceMemory* pinned : pins) {
     if (auto mapping = peer_arenas_.Unpin(pinned)) DropMapping(std::move(mapping));
   }
+}
+
+// --- Groups, by CommTable.
+
+CommTable::Hooks TransferDriver::CommHooks() {
+  CommTable::Hooks hooks;
+  hooks.made_id = [this](const Clique& clique, uint32_t attempt, std::string unique_id) {
+    engine_.OnCommunicatorId(control_.Now(), clique, attempt, std::move(unique_id));
+  };
+  hooks.opened = [this](const Clique& clique, uint32_t attempt) {
+    engine_.OnCommunicatorOpened(control_.Now(), clique, attempt);
+  };
+  hooks.failed = [this](const Clique& clique, uint32_t attempt, const absl::Status& why) {
+    engine_.OnCommunicatorFailed(control_.Now(), clique, attempt, why);
+  };
+  hooks.group_over = [this](uint64_t group, const absl::Status& status) {
+    FlightRecorder::Get().Record("group.over", group, static_cast<uint64_t>(status.code()), 0,
+                                 status.ok() ? "" : ReasonName(ReasonOf(status)));
+    engine_.OnGroupDone(control_.Now(), group, status, &settling_);
+  };
+  hooks.evict = [this](const Clique& clique, bool busy) {
+    engine_.EvictCommunicator(control_.Now(), clique, busy);
+  };
+  hooks.incarnation = [this](GlobalDeviceId device) {
+    const auto owner = engine_.devices().owner.find(device);
+    // The node may have left since the opening was ordered; that will end the opening.
+    return owner == engine_.devices().owner.end() ? Incarnation()
+                                                  : hooks_.incarnation(owner->second);
+  };
+  hooks.max_ctas = hooks_.max_ctas;
+  return hooks;
+}
+
+void TransferDriver::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over) {
+  comms_.OnGroupsOver(std::move(over));
+  const std::vector<TransferId> settling = std::exchange(settling_, {});
+  absl::Span<const TransferId> left = settling;
+  while (!left.empty()) {
+    engine_.Settle(control_.Now(), left.first(std::min(kPart, left.size())));
+    left.remove_prefix(std::min(kPart, left.size()));
+    if (!left.empty()) CarryPart();
+  }
+}
+
+GroupPart TransferDriver::PartOf(bool send, const Layout& layout, uint64_t offset, uint64_t bytes) {
+  GroupPart part{send, bytes, LayoutCursor(layout), {}};
+  part.cursor.Seek(offset);
+  for (const Range& extent : layout.extents()) {
+    const Arena* const arena = sessions_.FindArena(extent.arena);
+    FERRY_CHECK(arena != nullptr);  // pinned since posting
+    part.extents.push_back(arena->mapping->data() + extent.offset);
+  }
+  return part;
+}
+
+std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
+  std::vector<GroupPart> parts;
+  parts.reserve(launch.chunks.size());
+  for (const GroupChunk& chunk : launch.chunks) {
+    if (chunk.bundle != 0) continue;  // the lane has the halves of a bundle
+    parts.push_back(PartOf(chunk.side == Side::kSend, chunk.layout, chunk.offset, chunk.bytes));
+  }
+  return parts;
+}
+
+void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
+  uint64_t bytes = 0;
+  for (const GroupChunk& chunk : launch.chunks) bytes += chunk.bytes;
+  FlightRecorder::Get().Record("group.run", launch.group, launch.device.value(), bytes,
+                               absl::StrCat("GPUs ", launch.clique.low.value(), " and ",
+                                            launch.clique.high.value(), ", group ", launch.number));
+  comms_.Launch(launch, PartsOf(launch));
+}
+
+absl::Status TransferDriver::WarmComm(const Clique& clique) {
+  return engine_.WarmCommunicator(control_.Now(), clique);
+}
+
+absl::StatusOr<uint32_t> TransferDriver::EvictComm(const Clique& clique) {
+  ASSIGN_OR_RETURN(const uint32_t attempt, comms_.NewestOf(clique));
+  engine_.EvictCommunicator(control_.Now(), clique);
+  return attempt;
+}
+
+absl::StatusOr<uint32_t> TransferDriver::AbortComm(const Clique& clique, uint32_t attempt) {
+  ASSIGN_OR_RETURN(attempt, comms_.Named(clique, attempt));
+  engine_.OnCommunicatorFailed(control_.Now(), clique, attempt,
+                               Error(absl::StatusCode::kAborted, Reason::kCommAborted,
+                                     "an operator wants it (ferryctl comms abort)"));
+  return attempt;
 }
 
 }  // namespace ferry

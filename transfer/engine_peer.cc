@@ -338,8 +338,7 @@ bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
   Posted* send = FindSendTo(peer, go.transfer);
   const bool prepared = send != nullptr && send->spec.prepared;
   const bool bundles = prepared && go.route == Route::kNccl;
-  const bool by_slot = (go.route == Route::kMapped || bundles) && prepared && send->slot != 0;
-  const bool arms = by_slot || (prepared && go.route == Route::kTcp);
+  const bool arms = prepared && ArmedByGo(go.route, send->slot != 0);
   if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
       (prepared && !arms && !send->wanted) ||
       (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed() ||

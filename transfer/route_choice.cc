@@ -101,11 +101,7 @@ absl::string_view RouteChoice::KindsObject(Route route, const Ends& ends) const 
     const auto why = routes[index].except.find(CliqueOf(ends.source, ends.destination));
     if (why != routes[index].except.end()) return why->second;
   }
-  if (route == Route::kMapped && ends.source_gpu && !ends.destination_gpu) {
-    return "the destination copies, and a host device has no copy engine to read another daemon's "
-           "GPU with";
-  }
-  return "";
+  return ends.source_gpu && !ends.destination_gpu ? TraitsOf(route).no_gpu_to_host : "";
 }
 
 bool RouteChoice::MakesGroups(PeerId peer, const Clique& clique) const {

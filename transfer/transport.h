@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Transport moves the bytes of launched transfers. Each lane has one Transport of each kind.
-// Implementations: local/ (which also runs `mapped` copies, see mapped/), tcp/ and ucx/; all pass
-// tests/contract. Route `nccl` moves groups instead: nccl/nccl_transport.h.
+// Implementations: local/ (which also runs `mapped` copies, see mapped/), tcp/, ucx/ and nccl/; all
+// pass tests/contract. The smallest one is there: tests/contract/relay_transport.h. On route `nccl`
+// only prepared transfers are launched so; posted ones travel in groups, which CommTable launches
+// (docs/decisions/2026-11-28-a-route-is-a-transport-and-a-row.md).
 //
 // Home: the lane of the device. Nothing here waits. Every op is answered exactly once, through the
 // sink, and never from inside Launch or Abort. After the answer the transport does not touch the
@@ -71,7 +73,7 @@ class CopyPlan {
 
 class LinkPage;
 
-// What fires an op that is prepared, and so lasts until it is aborted (local/prepared_runner.h).
+// What fires an op that is prepared, and so lasts until it is aborted (transfer/trigger.h).
 struct PreparedEnds {
   PreparedBatch* own = nullptr;  // the batch of the half that is launched
   // `local`: the send's batch; null: the link page speaks for the other end.
@@ -80,6 +82,10 @@ struct PreparedEnds {
   // The batch's slot of the page.
   uint32_t slot = 0;
   bool silent = false;  // a GPU may write the words that fire the op, and rings no doorbell
+  // `nccl`: the number of the bundle. The transfer's bytes are in it behind those of smaller
+  // places.
+  uint64_t bundle = 0;
+  uint64_t place = 0;
   bool operator==(const PreparedEnds&) const = default;
 };
 

@@ -25,9 +25,6 @@ constexpr NamedType kTypes[] = {
 };
 static_assert(std::size(kTypes) == kDataTypes);
 
-constexpr absl::string_view kRouteNames[] = {"any", "local", "mapped", "ucx", "nccl", "tcp"};
-static_assert(std::size(kRouteNames) == kRoutes);
-
 // FNV-1a and a finalizer: equal on every daemon and in every version, unlike absl::Hash.
 constexpr uint64_t kHashSeed = 0xcbf29ce484222325;
 uint64_t HashBytes(uint64_t hash, absl::string_view bytes) {
@@ -58,7 +55,7 @@ std::string Shape::ToString() const {
 
 absl::string_view RouteName(Route route) {
   FERRY_CHECK(static_cast<int>(route) < kRoutes);
-  return kRouteNames[static_cast<int>(route)];
+  return TraitsOf(route).name;
 }
 
 std::string PrintableKey(absl::string_view key) {

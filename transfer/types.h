@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "transfer/layout.h"
+#include "transfer/route.h"
 
 namespace ferry {
 
@@ -54,14 +55,7 @@ struct Shape {
   std::string ToString() const;
 };
 
-// Numbered as in ferry.v1.Route.
-enum class Route : uint8_t { kUnspecified = 0, kLocal, kMapped, kUcx, kNccl, kTcp };
-inline constexpr int kRoutes = 6;
 absl::string_view RouteName(Route route);  // "local", ...; "any" for kUnspecified
-// True if each end runs a half of the launch, on which the two agree by Go.
-inline bool TwoSided(Route route) { return route == Route::kUcx || route == Route::kTcp; }
-// True if each firing of a prepared transfer is agreed by Go. On the other routes the lanes fire.
-inline bool FiredByGo(Route route) { return route == Route::kUcx; }
 
 inline constexpr size_t kMaxDomainBytes = 32;
 inline constexpr size_t kMaxKeyBytes = 64;

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Over, Manners,
                          ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
                                            "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
                                            "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
-                                           "nccl"),
+                                           "nccl", "relay"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Of transports that launch transfer by transfer: groups have their order and their ends elsewhere.
@@ -77,7 +77,8 @@ using MannersOfOne = Manners;
 INSTANTIATE_TEST_SUITE_P(Over, MannersOfOne,
                          ::testing::Values("local", "mapped", "local_gpu", "mapped_gpu", "tcp",
                                            "tcp_gpu", "tcp_gpu_to_host", "ucx_shm", "ucx_tcp",
-                                           "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host"),
+                                           "ucx_shm_gpu", "ucx_tcp_gpu", "ucx_tcp_gpu_to_host",
+                                           "relay"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(Manners, BytesOfEverySize) {
@@ -299,7 +300,7 @@ TEST_P(Manners, ManyOpsOfRandomSizes) {
 class Large : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Over, Large,
                          ::testing::Values("local", "tcp", "tcp_gpu", "ucx_tcp", "ucx_tcp_gpu",
-                                           "nccl"),
+                                           "nccl", "relay"),
                          [](const auto& info) { return std::string(info.param); });
 TEST_P(Large, OverTwoGiB) {
   constexpr uint64_t kSize = (uint64_t{2} << 30) + 4097;

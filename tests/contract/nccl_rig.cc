@@ -80,7 +80,7 @@ void NcclRig::LaunchPairs() {
       op->communicator = communicators_[end].get();
       op->parts = std::move(parts[end]);
       lane(end).Post([transport = transports_[end].get(), op = std::move(op)] {
-        transport->Launch(std::move(*op));
+        transport->LaunchGroup(std::move(*op));
       });
       parts[end].clear();
     }

@@ -132,6 +132,7 @@ std::unique_ptr<Rig> Rig::Make(const std::string& kind, uint64_t arena_bytes) {
   if (kind == "local") return std::make_unique<CopyRig>(false, arena_bytes);
   if (kind == "mapped") return std::make_unique<CopyRig>(true, arena_bytes);
   if (kind == "local_gpu") return std::make_unique<CopyRig>(false, arena_bytes, true);
+  if (kind == "relay") return std::make_unique<RelayRig>(arena_bytes);
   if (kind == "nccl") return std::make_unique<NcclRig>(arena_bytes);
   if (kind == "mapped_gpu") return std::make_unique<CopyRig>(true, arena_bytes, true);
   const bool to_host = absl::EndsWith(kind, "_gpu_to_host");
@@ -229,6 +230,15 @@ CopyRig::CopyRig(bool mapped, uint64_t arena_bytes, bool gpu) : Rig(arena_bytes,
 }
 
 CopyRig::~CopyRig() = default;
+
+RelayRig::RelayRig(uint64_t arena_bytes) : Rig(arena_bytes) {
+  for (int end : {0, 1}) {
+    transports_[end] =
+        std::make_unique<RelayTransport>(relay_, end, lane(end), answers_[end].Sink());
+  }
+}
+
+RelayRig::~RelayRig() = default;
 
 UcxOptions OnlyKind(const std::string& kind) {
   UcxOptions options;

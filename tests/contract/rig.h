@@ -21,6 +21,7 @@
 #include "device/host/copy.h"
 #include "device/host/host_memory.h"
 #include "device/lane.h"
+#include "tests/contract/relay_transport.h"
 #include "transfer/layout.h"
 #include "transfer/local/copy_transport.h"
 #include "transfer/mapped/link_page.h"
@@ -146,6 +147,20 @@ class UcxRig : public Rig {
 
  private:
   std::unique_ptr<UcxTransport> transports_[2];
+};
+
+// Of the route that is an example.
+class RelayRig : public Rig {
+ public:
+  explicit RelayRig(uint64_t arena_bytes);
+  ~RelayRig() override;
+  bool two_sided() const override { return true; }
+  Transport& transport(int end) override { return *transports_[end]; }
+  void TakeDown(int end) override { transports_[end].reset(); }
+
+ private:
+  RelayTransport::Relay relay_;
+  std::unique_ptr<RelayTransport> transports_[2];
 };
 
 // Staging for a GPU's lane; `gpu` must have none yet.

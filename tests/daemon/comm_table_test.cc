@@ -68,9 +68,11 @@ class Table {
         if (!holds_lanes) LetGo();
       });
     };
-    device->nccl = std::make_unique<NcclTransport>(*device->lane, std::move(lane));
-    devices_.list.push_back(std::move(device));
     NcclOptions options;
+    options.transports[device->id] =
+        device->Add({Route::kNccl}, LocalDevice::Serves::kArmed,
+                    std::make_unique<NcclTransport>(*device->lane, std::move(lane)));
+    devices_.list.push_back(std::move(device));
     options.api = *LoadNccl(FAKE_NCCL_LIBRARY, {});
     CommTable::Hooks hooks;
     hooks.made_id = [this](const Clique&, uint32_t, std::string id) { id_ = std::move(id); };

@@ -13,6 +13,8 @@
 #include "base/mutex.h"
 #include "daemon/local_devices.h"
 #include "device/host/copy.h"
+#include "transfer/local/copy_transport.h"
+#include "transfer/local/prepared_runner.h"
 
 namespace ferry::testing {
 
@@ -60,11 +62,13 @@ class Devices {
       device->name = absl::StrCat("host", table.list.size());
       device->memory = std::make_unique<SerialExecutor>("memory");
       device->lane = std::make_unique<Lane>("lane", absl::ZeroDuration());
-      device->copy =
+      device->Add(
+          {Route::kLocal, Route::kMapped}, LocalDevice::Serves::kPosted,
           std::make_unique<CopyTransport>(*device->lane, std::make_unique<HostCopier>(helper_),
-                                          Sink(), [](PeerId) { return absl::OkStatus(); });
-      device->prepared = std::make_unique<PreparedRunner>(
-          *device->lane, std::make_unique<HostCopier>(helper_), Sink());
+                                          Sink(), [](PeerId) { return absl::OkStatus(); }));
+      device->Add({Route::kLocal, Route::kMapped}, LocalDevice::Serves::kArmed,
+                  std::make_unique<PreparedRunner>(*device->lane,
+                                                   std::make_unique<HostCopier>(helper_), Sink()));
       table.list.push_back(std::move(device));
     }
   }

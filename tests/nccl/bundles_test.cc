@@ -59,19 +59,15 @@ class BundlesTest : public testing::Test {
     bytes_ = bytes;
     for (int end : {0, 1}) clients_[end] = std::make_unique<Client>(count);
     for (int end : {0, 1}) {
-      std::vector<BundleHalf> halves;
+      std::vector<TransportOp> halves;
       for (uint64_t i = 0; i < count; ++i)
         halves.push_back(Half(end, end == 0 ? i : count - 1 - i));
       two_.Arm(end, std::move(halves));
     }
   }
-  BundleHalf Half(int end, uint64_t i) {
-    return {TransferId(i + 1),
-            1,
-            kBundle,
-            100 + i,
-            &clients_[end]->batch(),
-            two_.Part(end, end == 0, Layout({Range{ArenaId(1), At(end, i), bytes_}}))};
+  TransportOp Half(int end, uint64_t i) {
+    return two_.Half(end, end == 0, TransferId(i + 1), kBundle, 100 + i, clients_[end]->batch(),
+                     Layout({Range{ArenaId(1), At(end, i), bytes_}}));
   }
   uint64_t At(int end, uint64_t i) const { return i * (bytes_ + (end == 0 ? 16 : 48)); }
   void Fill(uint64_t seed) {
@@ -140,11 +136,11 @@ TEST_F(BundlesTest, FiringsOfAGroupAreGatheredAndScatteredByOneKernelAnEnd) {
   for (Way& way : ways) {
     for (int end : {0, 1}) {
       way.clients[end] = std::make_unique<Client>(kCount);
-      std::vector<BundleHalf> halves;
+      std::vector<TransportOp> halves;
       for (uint64_t i = 0; i < kCount; ++i) {
         const Layout layout({Range{ArenaId(1), at(way, end, i), way.bytes}});
-        halves.push_back({TransferId(way.bundle * 1000 + i), 1, way.bundle, i,
-                          &way.clients[end]->batch(), two_.Part(end, end == way.source, layout)});
+        halves.push_back(two_.Half(end, end == way.source, TransferId(way.bundle * 1000 + i),
+                                   way.bundle, i, way.clients[end]->batch(), layout));
       }
       two_.Arm(end, std::move(halves));
     }
@@ -235,8 +231,8 @@ TEST_F(BundlesTest, ManyPiecesAreFiredAllTheSame) {
     return *Layout::Strided(ArenaId(1), 0, 8, apart, bytes_ / 8);
   };
   for (int end : {0, 1}) {
-    two_.Arm(end, {{TransferId(1), 1, kBundle, 1, &clients_[end]->batch(),
-                    two_.Part(end, end == 0, layout(end == 0 ? 24 : 40))}});
+    two_.Arm(end, {two_.Half(end, end == 0, TransferId(1), kBundle, 1, clients_[end]->batch(),
+                             layout(end == 0 ? 24 : 40))});
   }
   for (uint64_t firing = 1; firing <= 3; ++firing) {
     for (uint64_t i = 0; i < bytes_ / 8; ++i) {

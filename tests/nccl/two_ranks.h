@@ -168,7 +168,7 @@ class TwoRanks {
   }
   void Launch(int end, uint64_t group, std::vector<GroupPart> parts) {
     lanes_[end]->RunAndWait([&] {
-      transports_[end]->Launch({group, communicators_[end].get(), std::move(parts)});
+      transports_[end]->LaunchGroup({group, communicators_[end].get(), std::move(parts)});
     });
   }
 
@@ -178,7 +178,7 @@ class TwoRanks {
   }
   void LaunchFirings(int end, uint64_t group, std::vector<GroupOp::Firing> firings) {
     lanes_[end]->RunAndWait([&] {
-      transports_[end]->Launch({group, communicators_[end].get(), {}, std::move(firings)});
+      transports_[end]->LaunchGroup({group, communicators_[end].get(), {}, std::move(firings)});
     });
   }
   void GatherAhead(int end, uint64_t group, std::vector<GroupOp::Firing> firings) {
@@ -186,8 +186,22 @@ class TwoRanks {
       transports_[end]->GatherAhead({group, communicators_[end].get(), {}, std::move(firings)});
     });
   }
-  void Arm(int end, std::vector<BundleHalf> halves) {
-    lanes_[end]->RunAndWait([&] { transports_[end]->Arm(std::move(halves)); });
+  // A prepared transfer of a bundle at one end.
+  TransportOp Half(int end, bool send, TransferId transfer, uint64_t bundle, uint64_t place,
+                   PreparedBatch& own, const Layout& layout) {
+    TransportOp op;
+    op.transfer = transfer;
+    op.attempt = 1;
+    op.role = send ? LaunchRole::kSend : LaunchRole::kReceive;
+    op.layout = layout;
+    for (const Range& extent : layout.extents()) {
+      op.extents.push_back(arenas_[end]->data() + extent.offset);
+    }
+    op.prepared = PreparedEnds{.own = &own, .bundle = bundle, .place = place};
+    return op;
+  }
+  void Arm(int end, std::vector<TransportOp> halves) {
+    lanes_[end]->RunAndWait([&] { transports_[end]->Launch(std::move(halves)); });
   }
   void Abort(int end, TransferId transfer, const absl::Status& why) {
     lanes_[end]->RunAndWait([&] { transports_[end]->Abort(transfer, 1, why); });

@@ -2,6 +2,8 @@
 #include "transfer/local/prepared_runner.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -13,7 +15,21 @@ namespace {
 
 uint64_t Load(const uint64_t& word) { return __atomic_load_n(&word, __ATOMIC_SEQ_CST); }
 
+Trigger::Words WordsOf(const PreparedEnds& ends, bool sends) {
+  Trigger::Words words{ends.own, ends.source, nullptr, std::nullopt};
+  if (ends.page == nullptr) return words;
+  words.doorbell = ends.page->doorbell();
+  if (!sends && ends.source == nullptr) words.other = &ends.page->slot(ends.slot).fired;
+  return words;
+}
+
 }  // namespace
+
+PreparedRunner::Bundle::Bundle(Lane& lane, const TransportOp& op)
+    : ends(*op.prepared),
+      sends(op.role == LaunchRole::kSend),
+      cut(!sends),
+      trigger(lane, WordsOf(ends, sends)) {}
 
 PreparedRunner::PreparedRunner(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink)
     : lane_(lane), copier_(std::move(copier)), sink_(std::move(sink)) {}
@@ -46,8 +62,7 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
     bundle.parts.push_back({op.transfer, op.attempt,
                             op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
     if (bundle.cut) CutLast(bundle);
-    bundle.ends.own->Arm();
-    if (bundle.ends.source != nullptr) bundle.ends.source->Arm();
+    bundle.trigger.Arm();
   }
 }
 
@@ -58,16 +73,9 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
     return bundle->sends == sends && bundle->ends == *op.prepared;
   });
   if (found != bundles_.rend()) return **found;
-  bundles_.push_back(std::make_unique<Bundle>());
-  Bundle& bundle = *bundles_.back();
-  bundle.ends = *op.prepared;
-  bundle.sends = sends;
-  bundle.cut = !sends;
-  if (bundle.ends.silent) ++silent_;
-  lane_.Hear(bundle.ends.own->doorbell());
-  if (bundle.ends.source != nullptr) lane_.Hear(bundle.ends.source->doorbell());
-  if (bundle.ends.page != nullptr) lane_.Hear(bundle.ends.page->doorbell());
-  return bundle;
+  bundles_.push_back(std::make_unique<Bundle>(lane_, op));
+  if (op.prepared->silent) ++silent_;
+  return *bundles_.back();
 }
 
 void PreparedRunner::CutLast(Bundle& bundle) {
@@ -90,7 +98,7 @@ void PreparedRunner::Abort(TransferId transfer, uint32_t attempt, const absl::St
   Bundle& bundle = *found->second;
   ops_.erase(found);
   // The destination has let go before: what it has done by then counts at this end too.
-  if (bundle.sends && bundle.told > bundle.over) Advance(bundle);
+  if (bundle.sends && bundle.trigger.begun()) Advance(bundle);
   bundle.leaving.push_back({transfer, attempt, why});
   LetLeave(bundle);
 }
@@ -114,9 +122,8 @@ void PreparedRunner::Answer(OpResult result) {
 }
 
 void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
-  bundle.ends.own->Disarm();
-  if (bundle.ends.source != nullptr) bundle.ends.source->Disarm();
-  if (std::exchange(bundle.copying, false)) {
+  bundle.trigger.Disarm();
+  if (!bundle.sends && bundle.trigger.TakeBack()) {
     bundle.next = 0;
     for (Part& part : bundle.parts) part.copy->Rewind();
   }
@@ -133,9 +140,6 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
     __atomic_store_n(&slot.done, 0, __ATOMIC_SEQ_CST);
   }
   if (bundle.ends.silent) --silent_;
-  lane_.Unhear(bundle.ends.own->doorbell());
-  if (bundle.ends.source != nullptr) lane_.Unhear(bundle.ends.source->doorbell());
-  if (bundle.ends.page != nullptr) lane_.Unhear(bundle.ends.page->doorbell());
   std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
 }
 
@@ -145,58 +149,43 @@ bool PreparedRunner::CanGoOn(const Bundle& bundle) const {
 
 bool PreparedRunner::Ready(const Bundle& bundle) const {
   if (!bundle.leaving.empty()) return false;
-  if (bundle.copying) return CanGoOn(bundle);
-  if (bundle.stopped) return false;
+  const Trigger& trigger = bundle.trigger;
+  if (!trigger.begun()) return trigger.Ready();
+  if (!bundle.sends) return CanGoOn(bundle);
   const PreparedEnds& ends = bundle.ends;
-  const uint64_t n = bundle.over + 1;
-  if (bundle.sends) {
-    if (bundle.told < n) return ends.own->Wants(n);
-    return ends.own->armed() && Load(ends.page->slot(ends.slot).done) >= n * bundle.parts.size();
-  }
-  if (!ends.own->Wants(n)) return false;
-  return ends.source != nullptr ? ends.source->Wants(n)
-                                : Load(ends.page->slot(ends.slot).fired) >= n;
+  return ends.own->armed() &&
+         Load(ends.page->slot(ends.slot).done) >= trigger.next() * bundle.parts.size();
 }
 
 bool PreparedRunner::Advance(Bundle& bundle) {
   if (!Ready(bundle)) return false;
-  const PreparedEnds& ends = bundle.ends;
-  const uint64_t n = bundle.over + 1;
-  const auto count = static_cast<uint32_t>(bundle.parts.size());
-  if (bundle.sends) {
-    if (bundle.told < n) {
-      bundle.told = n;
-      __atomic_store_n(&ends.page->slot(ends.slot).fired, n, __ATOMIC_SEQ_CST);
-      ends.page->Ring();
-    } else {
-      bundle.over = n;
-      ends.own->Over(n, count);
-    }
+  const bool begins = !bundle.trigger.begun();
+  if (begins) bundle.trigger.Begin();
+  if (!bundle.sends) {
+    while (CanGoOn(bundle)) StartStep(bundle);
     return true;
   }
-  bundle.copying = true;
-  while (CanGoOn(bundle)) StartStep(bundle);
+  const uint64_t n = bundle.trigger.next();
+  if (begins) {
+    const PreparedEnds& ends = bundle.ends;
+    __atomic_store_n(&ends.page->slot(ends.slot).fired, n, __ATOMIC_SEQ_CST);
+    ends.page->Ring();
+  } else {
+    const size_t all = bundle.parts.size();
+    bundle.trigger.Over(n, static_cast<uint32_t>(all), all);
+  }
   return true;
 }
 
 void PreparedRunner::EndFiring(Bundle& bundle) {
   const PreparedEnds& ends = bundle.ends;
-  const uint64_t n = bundle.over + 1;
-  const auto count = static_cast<uint32_t>(bundle.parts.size());
-  bundle.copying = false;
   bundle.next = 0;
-  if (ends.page != nullptr && ends.page->Revoked()) {
-    bundle.stopped = true;
-    return;
-  }
-  bundle.over = n;
-  ends.own->Over(n, count);
-  if (ends.source != nullptr) {
-    ends.source->Over(n, count);
-  } else {
-    __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
-    ends.page->Ring();
-  }
+  if (ends.page != nullptr && ends.page->Revoked()) return bundle.trigger.Stop();
+  const auto count = static_cast<uint32_t>(bundle.parts.size());
+  bundle.trigger.Over(bundle.trigger.next(), count, count);
+  if (ends.source != nullptr) return;
+  __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
+  ends.page->Ring();
 }
 
 void PreparedRunner::StartStep(Bundle& bundle) {

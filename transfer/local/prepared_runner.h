@@ -22,6 +22,7 @@
 #include "device/copier.h"
 #include "device/lane.h"
 #include "transfer/transport.h"
+#include "transfer/trigger.h"
 
 namespace ferry {
 
@@ -46,8 +47,9 @@ class PreparedRunner : public Transport, private Poller {
     std::unique_ptr<CopyPlan> copy;
   };
   struct Bundle {
-    PreparedEnds ends;
-    bool sends = false;  // the source's half of `mapped`
+    Bundle(Lane& lane, const TransportOp& op);
+    const PreparedEnds ends;
+    const bool sends;  // the source's half of `mapped`
     std::vector<Part> parts;
     // All pieces of a firing, cut while its parts were armed. Empty if they do not fit one step, or
     // if a part has left since: then each firing cuts its pieces step by step.
@@ -55,13 +57,12 @@ class PreparedRunner : public Transport, private Poller {
     uint64_t whole_bytes = 0;
     // `whole` holds all pieces.
     bool cut = false;
-    uint64_t over = 0;  // firings carried out
-    uint64_t told = 0;  // `sends`: firings that the other end was told of
-    size_t next = 0;    // index of the part to go on with
-    bool copying = false;
-    size_t steps = 0;      // steps under way
-    bool stopped = false;  // the link was given up: the bytes that were copied are not believed
+    size_t next = 0;                // index of the part to go on with
+    size_t steps = 0;               // steps under way
     std::vector<OpResult> leaving;  // aborted ops; they go when no step is under way
+    // `sends`: a firing has begun when the other end was told of it; else when its copy begins. It
+    // is stopped once the link was given up: the bytes that were copied are not believed.
+    Trigger trigger;
   };
 
   Bundle& BundleOf(const TransportOp& op);

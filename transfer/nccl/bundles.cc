@@ -34,17 +34,13 @@ void NcclBundles::Arm(std::vector<BundleHalf> halves) {
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
   for (BundleHalf& half : halves) {
     std::unique_ptr<Bundle>& bundle = bundles_[half.bundle];
-    if (bundle == nullptr) {
-      bundle = std::make_unique<Bundle>();
-      bundle->own = half.own;
-      lane_.Hear(half.own->doorbell());
-    }
+    if (bundle == nullptr) bundle = std::make_unique<Bundle>(lane_, half.own);
     FERRY_CHECK(bundle->own == half.own);
     FERRY_CHECK(
         places_.try_emplace(std::make_pair(half.transfer, half.attempt), half.bundle, half.place)
             .second);
     bundle->bytes += half.part.bytes;
-    half.own->Arm();
+    bundle->trigger.Arm();
     // Mostly ascending.
     const auto at =
         bundle->halves.empty() || Before(bundle->halves.back(), half.place)
@@ -62,13 +58,10 @@ uint64_t NcclBundles::Abort(TransferId transfer, uint32_t attempt, const absl::S
   places_.erase(found);
   Bundle& bundle = *bundles_.at(number);
   const auto half = std::lower_bound(bundle.halves.begin(), bundle.halves.end(), place, Before);
-  bundle.own->Disarm();
+  bundle.trigger.Disarm();
   bundle.bytes -= half->part.bytes;
   bundle.halves.erase(half);
-  if (bundle.halves.empty()) {
-    lane_.Unhear(bundle.own->doorbell());
-    bundles_.erase(number);
-  }
+  if (bundle.halves.empty()) bundles_.erase(number);
   Answer({transfer, attempt, why});
   return number;
 }
@@ -106,15 +99,16 @@ void NcclBundles::OnMoved(uint64_t number, uint64_t bytes) {
   bundle.moved += bytes;
   if (bundle.moved < bundle.bytes) return;
   bundle.moved = 0;
-  bundle.told = false;
-  bundle.own->Over(++bundle.over, static_cast<uint32_t>(bundle.halves.size()));
+  const size_t all = bundle.halves.size();
+  bundle.trigger.Over(bundle.trigger.next(), static_cast<uint32_t>(all), all);
 }
 
 bool NcclBundles::Poll() {
   bool progress = false;
   for (const auto& [number, bundle] : bundles_) {
-    if (!bundle->Wants()) continue;
-    bundle->told = progress = true;
+    if (!bundle->trigger.Ready()) continue;
+    bundle->trigger.Begin();
+    progress = true;
     wanted_(number);
   }
   return progress;
@@ -122,7 +116,7 @@ bool NcclBundles::Poll() {
 
 bool NcclBundles::PrepareToPark() {
   return std::none_of(bundles_.begin(), bundles_.end(),
-                      [](const auto& entry) { return entry.second->Wants(); });
+                      [](const auto& entry) { return entry.second->trigger.Ready(); });
 }
 
 }  // namespace ferry

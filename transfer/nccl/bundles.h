@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The armed prepared transfers of a GPU's lane on route `nccl`, in bundles: all transfers between
-// the same two prepared batches. Sees when the word of this end allows a bundle's next firing, and
-// says so once. The engines of both ends decide when the firing is launched
+// the same two prepared batches. A Trigger sees when the word of this end allows a bundle's next
+// firing; NcclBundles says so once. The engines of both ends decide when the firing is launched
 // (transfer/clique/bundle_book.h); NcclTransport tells how much of it has moved. The client's
 // 'over' word advances from here, without a detour by control.
 //
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "device/prepared_batch.h"
 #include "transfer/nccl/group_part.h"
 #include "transfer/transport.h"
+#include "transfer/trigger.h"
 
 namespace ferry {
 
@@ -60,13 +62,13 @@ class NcclBundles : private Poller {
 
  private:
   struct Bundle {
-    PreparedBatch* own = nullptr;
+    Bundle(Lane& lane, PreparedBatch* own)
+        : own(own), trigger(lane, {own, nullptr, nullptr, std::nullopt}) {}
+    PreparedBatch* const own;
     std::vector<BundleHalf> halves;  // by place
     uint64_t bytes = 0;
-    uint64_t over = 0;   // firings that are over
-    uint64_t moved = 0;  // bytes of the firing after these
-    bool told = false;   // `wanted_` was called for that firing
-    bool Wants() const { return !told && own->Wants(over + 1); }
+    uint64_t moved = 0;  // bytes of the firing that has begun
+    Trigger trigger;     // a firing has begun when `wanted_` was called for it
   };
 
   void Answer(OpResult result);

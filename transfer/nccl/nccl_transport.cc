@@ -52,7 +52,21 @@ void NcclTransport::DropPlan(uint64_t bundle) {
   plans_.erase(plan);
 }
 
-void NcclTransport::Launch(GroupOp op) {
+void NcclTransport::Launch(std::vector<TransportOp> ops) {
+  std::vector<BundleHalf> halves;
+  halves.reserve(ops.size());
+  for (TransportOp& op : ops) {
+    FERRY_CHECK(op.prepared.has_value() && op.role != LaunchRole::kCopy);
+    const PreparedEnds& ends = *op.prepared;
+    const uint64_t bytes = op.layout.bytes();
+    halves.push_back({op.transfer, op.attempt, ends.bundle, ends.place, ends.own,
+                      GroupPart{op.role == LaunchRole::kSend, bytes,
+                                LayoutCursor(std::move(op.layout)), std::move(op.extents)}});
+  }
+  bundles_.Arm(std::move(halves));
+}
+
+void NcclTransport::LaunchGroup(GroupOp op) {
   FERRY_CHECK(lane_.IsCurrent());
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
   groups_.emplace_back().op = std::move(op);
@@ -205,7 +219,7 @@ bool NcclTransport::Queue(Group& group) {
         break;
       }
       case Group::kLaunch:
-        status = Launch(group);
+        status = LaunchOperations(group);
         group.phase = Group::kScatter;
         break;
       case Group::kMark:
@@ -307,7 +321,7 @@ void NcclTransport::PlanParts(Work& work) {
   }
 }
 
-absl::Status NcclTransport::Launch(Group& group) {
+absl::Status NcclTransport::LaunchOperations(Group& group) {
   operations_.clear();
   std::optional<size_t> packed[2];  // the last one of a direction, if the next may join it
   for (const Work& work : group.works) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `nccl` route on one GPU: launches groups, one by one, in the order in which they come. A
-// group is queued on one stream. The bytes that it packs are gathered into staging, its operations
-// run as one NCCL group, and the bytes that came packed are scattered; a mark behind that says that
-// the group is over. The next group is queued meanwhile. For whole firings of a bundle, the copies
-// to and from staging are described in GPU memory the first time, and only launched from then on,
-// those of all firings of a group with one kernel. If nothing else is under way, that gathering
-// runs before the other end has granted its lane (GatherAhead).
+// The `nccl` route on one GPU: keeps prepared transfers, as every Transport does, and launches
+// groups, one by one, in the order in which they come. A group is queued on one stream. The bytes
+// that it packs are gathered into staging, its operations run as one NCCL group, and the bytes that
+// came packed are scattered; a mark behind that says that the group is over. The next group is
+// queued meanwhile. For whole firings of a bundle, the copies to and from staging are described in
+// GPU memory the first time, and only launched from then on, those of all firings of a group with
+// one kernel. If nothing else is under way, that gathering runs before the other end has granted
+// its lane (GatherAhead).
 //
 // Home: the lane, but for the destructor. Nothing here waits, though a call of NCCL may hang until
 // the reaper frees it. A group is answered once, when it touches our memory no more: when its mark
@@ -29,6 +30,7 @@
 #include "transfer/nccl/bundles.h"
 #include "transfer/nccl/communicator.h"
 #include "transfer/nccl/group_part.h"
+#include "transfer/transport.h"
 
 namespace ferry {
 
@@ -47,7 +49,7 @@ struct GroupOp {
   std::vector<Firing> firings;  // at most kMaxGroupFirings
 };
 
-class NcclTransport : private Poller {
+class NcclTransport : public Transport, private Poller {
  public:
   struct Hooks {
     // Groups have ended. Called from the lane, never from inside a call.
@@ -77,13 +79,15 @@ class NcclTransport : private Poller {
   void SetStream(std::unique_ptr<CudaStream> stream) { stream_ = std::move(stream); }
   std::unique_ptr<CudaStream> TakeStream();
 
-  void Launch(GroupOp op);
+  // Keeps prepared transfers (each op has `prepared`) until they are aborted. Groups of firings
+  // move their bytes; Hooks::wanted says when one may be made.
+  void Launch(std::vector<TransportOp> ops) override;
+  // Aborts a transfer that it keeps.
+  void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) override;
+  void LaunchGroup(GroupOp op);
   // `op` is a group of firings that may be launched soon, or never. Gathers the bytes that it
   // sends, if that is possible and holds up nothing, while both ends agree on the group.
   void GatherAhead(GroupOp op);
-  void Arm(std::vector<BundleHalf> halves) { bundles_.Arm(std::move(halves)); }
-  // Aborts an armed transfer, which is then answered through the sink.
-  void Abort(TransferId transfer, uint32_t attempt, const absl::Status& why);
   // The communicator is being ended, and its state says so. Groups that are left on it end with
   // `why` as soon as they are off the stream, which the reaper brings about.
   void Ended(const Communicator* communicator, const absl::Status& why);
@@ -178,7 +182,7 @@ class NcclTransport : private Poller {
   static void PlanParts(Work& work);
   void PlanFiring(Work& work, const GroupOp::Firing& firing);
   void DropPlan(uint64_t bundle);
-  absl::Status Launch(Group& group);
+  absl::Status LaunchOperations(Group& group);
   // Takes the next piece of a part, to or from `at` in staging.
   void TakePiece(GroupPart& part, uint64_t base, uint64_t& at);
   // Copies between parts and staging, at most what one call takes. True when all of it is queued.

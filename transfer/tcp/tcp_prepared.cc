@@ -18,43 +18,35 @@ void TcpTransport::Impl::Join(Op& op) {
   if (found != groups.rend()) {
     op.group = found->get();
   } else {
-    op.group = groups.emplace_back(std::make_unique<Group>()).get();
-    op.group->own = own;
-    op.group->link = op.link;
-    op.group->receives = op.receive();
-    op.group->silent = op.op.prepared->silent;
+    op.group = groups.emplace_back(std::make_unique<Group>(lane, op)).get();
     silent += op.group->silent;
-    lane.Hear(own->doorbell());
   }
   op.group->ops.push_back(&op);
-  own->Arm();
+  op.group->trigger.Arm();
   if (!op.receive()) Say(*op.link, TcpKind::kArmed, {op.op.tag, 0, 0});
 }
 
 void TcpTransport::Impl::Leave(Op& op) {
   Group& group = *std::exchange(op.group, nullptr);
-  group.own->Disarm();
+  group.trigger.Disarm();
   std::erase(group.ops, &op);
   if (!group.ops.empty()) return;
   silent -= group.silent;
-  lane.Unhear(group.own->doorbell());
   std::erase_if(groups, [&](const auto& entry) { return entry.get() == &group; });
 }
 
-bool TcpTransport::Impl::Ready(const Group& group) const {
-  return !group.begun && group.own->Wants(group.next);
-}
+bool TcpTransport::Impl::Ready(const Group& group) const { return group.trigger.Ready(); }
 
 bool TcpTransport::Impl::Advance(Group& group) {
   if (!Ready(group)) return false;
-  group.begun = true;
+  group.trigger.Begin();
   for (Op* const op : group.ops) BeginFiring(*op);
   return true;
 }
 
 void TcpTransport::Impl::BeginFiring(Op& op) {
-  const uint64_t firing = op.group->next;
-  if (!op.group->begun || op.wanted < (op.receive() ? 1 : firing))
+  const uint64_t firing = op.group->trigger.next();
+  if (!op.group->trigger.begun() || op.wanted < (op.receive() ? 1 : firing))
     return;  // the other end does not
   op.firing = firing;
   op.cut = op.over = 0;
@@ -66,12 +58,8 @@ void TcpTransport::Impl::BeginFiring(Op& op) {
 void TcpTransport::Impl::FiringOver(Op& op) {
   Group& group = *op.group;
   op.fired = op.firing;
-  group.own->Over(op.fired, 1);
+  group.trigger.Over(op.fired, 1, group.ops.size());
   if (op.receive()) Say(*op.link, TcpKind::kArrived, {op.op.tag, op.fired, 0});
-  if (++group.over < group.ops.size()) return;
-  group.over = 0;
-  group.begun = false;
-  ++group.next;
 }
 
 void TcpTransport::Impl::OnArmed(Op& receive) {
@@ -84,7 +72,7 @@ void TcpTransport::Impl::OnWanted(Op& send, uint64_t firing) {
                              "the peer wants a firing that is not the next one"));
   }
   send.wanted = firing;
-  if (send.group->next == firing) BeginFiring(send);
+  if (send.group->trigger.next() == firing) BeginFiring(send);
 }
 
 void TcpTransport::Impl::OnSaidArrived(Op& send, uint64_t firing) {

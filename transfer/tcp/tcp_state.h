@@ -25,6 +25,7 @@
 #include "transfer/fair_queue.h"
 #include "transfer/tcp/segment_map.h"
 #include "transfer/tcp/tcp_transport.h"
+#include "transfer/trigger.h"
 
 namespace ferry {
 
@@ -69,14 +70,18 @@ struct TcpTransport::Impl : Poller {
   // A bundle: the ops of one prepared batch on one link in one direction. Their words are looked at
   // once.
   struct Group {
-    PreparedBatch* own = nullptr;
-    Link* link = nullptr;
-    bool receives = false;
-    bool silent = false;  // a GPU may write the batch's word, and rings no doorbell
+    Group(Lane& lane, const Op& op)
+        : own(op.op.prepared->own),
+          link(op.link),
+          receives(op.receive()),
+          silent(op.op.prepared->silent),
+          trigger(lane, {own, nullptr, nullptr, std::nullopt}) {}
+    PreparedBatch* const own;
+    Link* const link;
+    const bool receives;
+    const bool silent;  // a GPU may write the batch's word, and rings no doorbell
     std::vector<Op*> ops;
-    uint64_t next = 1;   // the firing that is waited for or under way
-    bool begun = false;  // this end wants firing `next`
-    size_t over = 0;     // ops for which firing `next` is over
+    Trigger trigger;  // a firing has begun when this end wants it
   };
 
   // Bytes of one op on their way through host memory. A send's chunk lives from its queue until it
