@@ -31,7 +31,7 @@
 #include "daemon/rpc/core.h"
 #include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/health_service.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/supervisor.h"
 #include "daemon/transfer_driver.h"
 #include "device/cuda/nvml.h"

@@ -26,7 +26,7 @@
 #include "daemon/local_devices.h"
 #include "daemon/peer_socket.h"
 #include "daemon/peer_stream.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "transfer/engine.h"
 #include "transfer/mapped/link_page.h"

@@ -86,7 +86,7 @@ TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
   const ArenaId second = MustTake(*other_, 6000);
   EXPECT_TRUE(rig_.table.AwaitsMemory(second));
   EXPECT_EQ(other_->use().arenas, 0u) << "it counts when it is there";
-  EXPECT_THAT(other_->ListArenas(), IsEmpty());
+  EXPECT_THAT(other_->arenas().List(), IsEmpty());
   EXPECT_THAT(rig_.table.JobMemoryText(second),
               ::testing::AllOf(HasSubstr("6000 bytes, of which 2192 of 8192"),
                                HasSubstr("(trainer) 6000 bytes")));
@@ -95,7 +95,7 @@ TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
   EXPECT_EQ(one_->use().arenas, 0u) << "what its jobs had left made room";
   EXPECT_EQ(other_->use().bytes, 6000u);
   Return(second);
-  EXPECT_EQ(other_->spare().size(), 1u);
+  EXPECT_EQ(other_->arenas().spare().size(), 1u);
   EXPECT_EQ(MustTake(*other_, 4000), second) << "the one that is there";
 }
 
@@ -142,7 +142,7 @@ TEST_F(JobMemoryTest, WhatOthersHaveLeftIsNotThereBeforeItsOwnerIsTold) {
   MustTake(*other_, 4000);
   ASSERT_TRUE(rig_.table.AwaitsMemory(MustTake(*other_, 4000))) << "so that others queue too";
   Return(MustTake(*one_, 4000));
-  ASSERT_EQ(one_->spare().size(), 1u);
+  ASSERT_EQ(one_->arenas().spare().size(), 1u);
   given_.clear();
   const auto taken = rig_.table.TakeJobMemory(
       *one_, *rig_.devices.table.Find(GlobalDeviceId(1)), 4000,
@@ -155,7 +155,7 @@ TEST_F(JobMemoryTest, WhatOthersHaveLeftIsNotThereBeforeItsOwnerIsTold) {
   EXPECT_THAT(given_, ElementsAre(*taken));
   EXPECT_NE(rig_.table.FindArena(*taken)->mapping, nullptr);
   Return(*taken);
-  EXPECT_THAT(one_->spare(), ElementsAre(*taken));
+  EXPECT_THAT(one_->arenas().spare(), ElementsAre(*taken));
 }
 
 TEST_F(JobMemoryTest, WhatIsAwaitedNoMoreMakesWay) {
@@ -206,7 +206,7 @@ TEST_F(JobWaitsForMemoryTest, UntilItsDeadline) {
   jobs_.OnTime(rig_.control.Now() + absl::Seconds(3));
   for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
   EXPECT_THAT(
-      *session_->FindFailure(reply.first_transfer_id),
+      *session_->endings().FindFailure(reply.first_transfer_id),
       Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "not begun within 2 s; it waited for its memory"));
 }
 
@@ -216,7 +216,7 @@ TEST_F(JobWaitsForMemoryTest, OrIsCancelledOrEndsWithItsSession) {
   EXPECT_TRUE(jobs_.Cancel(MakeTransferId(session_->id(), reply.first_transfer_id),
                            Error(absl::StatusCode::kCancelled, Reason::kCancelled, "enough")));
   for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
-  EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
+  EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
   poisoned_.clear();
   const SessionId id = session_->id();
   rig_.table.OnClosed(kConnection);

@@ -229,7 +229,7 @@ ArenaId PeerRig::Register(uint64_t bytes) {
       std::move(fds));
   devices.Settle();
   control.RunAll();
-  return session().ListArenas().back()->id;
+  return session().arenas().List().back()->id;
 }
 
 uint64_t PeerRig::PostReceive(ArenaId arena, uint64_t bytes, const std::string& key) {

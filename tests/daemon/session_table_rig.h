@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/field_error.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {

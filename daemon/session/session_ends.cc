@@ -8,7 +8,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 namespace ferry {
 
@@ -27,7 +27,7 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   }
   by_token_.erase(session.token());
   session.closing = true;
-  session.NotifyWatchers();
+  session.endings().NotifyWatchers();
   hooks_.sessions_changed(session.credentials(), -1);
   hooks_.ended(id);
   if (Session* still = Find(id); still != nullptr) OnIdle(*still);
@@ -57,7 +57,7 @@ void SessionTable::CloseByOperator(SessionId id) {
 }
 
 void SessionTable::OnIdle(Session& session) {
-  std::vector<std::unique_ptr<Arena>> unused = session.TakeUnusedArenas();
+  std::vector<std::unique_ptr<Arena>> unused = session.arenas().TakeUnused();
   const bool room = !unused.empty();
   for (std::unique_ptr<Arena>& arena : unused) LetGo(std::move(arena));
   if (room) GrantJobMemory();

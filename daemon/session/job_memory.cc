@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 namespace ferry {
 namespace {
@@ -20,22 +20,22 @@ constexpr size_t kHolders = 5;
 }  // namespace
 
 void SessionTable::DropOldestSpare(Session& session) {
-  const ArenaId oldest = session.spare().front();
-  session.spare().erase(session.spare().begin());
-  LetGo(session.TakeJobArena(oldest));
+  const ArenaId oldest = session.arenas().spare().front();
+  session.arenas().spare().erase(session.arenas().spare().begin());
+  LetGo(session.arenas().TakeOfJob(oldest));
 }
 
 absl::Status SessionTable::Reserve(Session& session, uint64_t bytes, size_t slots) {
-  absl::Status reserved = session.ReserveArena(bytes, slots);
+  absl::Status reserved = session.arenas().Reserve(bytes, slots);
   uint64_t spare_bytes = 0;
-  for (const ArenaId id : session.spare()) spare_bytes += FindArena(id)->bytes;
+  for (const ArenaId id : session.arenas().spare()) spare_bytes += FindArena(id)->bytes;
   const SessionUse& quota = session.limits().quota;
   const SessionUse use = session.use();
   const bool helps = bytes <= quota.bytes && use.bytes - spare_bytes <= quota.bytes - bytes &&
-                     use.arenas - session.spare().size() + slots <= quota.arenas;
+                     use.arenas - session.arenas().spare().size() + slots <= quota.arenas;
   while (!reserved.ok() && helps) {
     DropOldestSpare(session);
-    reserved = session.ReserveArena(bytes, slots);
+    reserved = session.arenas().Reserve(bytes, slots);
   }
   return reserved;
 }
@@ -43,7 +43,7 @@ absl::Status SessionTable::Reserve(Session& session, uint64_t bytes, size_t slot
 bool SessionTable::MakeRoomForJobs(uint64_t bytes) {
   const auto fits = [&] { return job_memory_ <= options_.job_memory - bytes; };
   for (auto& [id, session] : sessions_) {
-    while (!fits() && !session->spare().empty()) DropOldestSpare(*session);
+    while (!fits() && !session->arenas().spare().empty()) DropOldestSpare(*session);
   }
   return fits();
 }
@@ -55,7 +55,7 @@ absl::Status SessionTable::CheckJobMemory(Session& session, uint64_t bytes) {
                               " bytes (limits.job_memory)"));
   }
   const SessionUse& quota = session.limits().quota;
-  const SessionUse& jobs = session.use_of_jobs();
+  const ArenaUse& jobs = session.arenas().use_of_jobs();
   const SessionUse use = session.use();
   if (use.arenas - jobs.arenas < quota.arenas && bytes <= quota.bytes &&
       use.bytes - jobs.bytes <= quota.bytes - bytes) {
@@ -70,7 +70,7 @@ std::optional<ArenaId> SessionTable::TakeSpare(Session& session, const LocalDevi
                                                uint64_t bytes) {
   // The memory that was left last is tried first: it may be in a cache. Memory that is much larger
   // than needed is kept for a larger job.
-  std::vector<ArenaId>& spare = session.spare();
+  std::vector<ArenaId>& spare = session.arenas().spare();
   for (size_t i = spare.size(); i > 0; --i) {
     const ArenaId id = spare[i - 1];
     const Arena& arena = *FindArena(id);
@@ -94,7 +94,7 @@ absl::StatusOr<ArenaId> SessionTable::TakeJobMemory(Session& session, LocalDevic
   made->of_job = true;
   made->awaited = true;
   const ArenaId id = made->id;
-  arenas_[id] = &session.AddArena(std::move(made));
+  arenas_[id] = &session.arenas().Add(std::move(made));
   awaited_memory_[session.id()].push_back({id, bytes, &device, std::move(mapped)});
   GrantJobMemory();
   return id;
@@ -120,7 +120,7 @@ void SessionTable::GrantJobMemory() {
       full.insert(next->id());
       continue;
     } else if (!MakeRoomForJobs(first.bytes)) {
-      next->UnreserveArena(first.bytes);
+      next->arenas().Unreserve(first.bytes);
       return;
     } else {
       Grant(first);
@@ -132,7 +132,7 @@ void SessionTable::GrantJobMemory() {
 }
 
 void SessionTable::Count(Arena& arena, LocalDevice& device, uint64_t bytes) {
-  Find(arena.session)->CountJobArena(arena, bytes);
+  Find(arena.session)->arenas().CountOfJob(arena, bytes);
   job_memory_ += bytes;
   ++device.arenas;
   device.arena_bytes += bytes;
@@ -142,11 +142,11 @@ void SessionTable::Count(Arena& arena, LocalDevice& device, uint64_t bytes) {
 void SessionTable::Adopt(AwaitedMemory& wait, ArenaId spare) {
   Arena& arena = *FindArena(wait.arena);
   Session& session = *Find(arena.session);
-  std::unique_ptr<Arena> left = session.TakeJobArena(spare);
+  std::unique_ptr<Arena> left = session.arenas().TakeOfJob(spare);
   const uint64_t bytes = left->bytes;
   std::unique_ptr<DeviceMemory> mapping = std::move(left->mapping);
   LetGo(std::move(left));
-  const absl::Status reserved = session.ReserveArena(bytes);
+  const absl::Status reserved = session.arenas().Reserve(bytes);
   FERRY_CHECK(reserved.ok());  // the session has just given back as much
   Count(arena, *wait.device, bytes);
   // Answers later, as if the memory were being mapped: the owner gives it back once, and not before
@@ -206,9 +206,9 @@ void SessionTable::ReturnJobMemory(ArenaId id) {
     if (waits.empty()) awaited_memory_.erase(session.id());
   }
   if (arena.mapping != nullptr && !session.closing) {
-    session.spare().push_back(id);
+    session.arenas().spare().push_back(id);
   } else {
-    LetGo(session.TakeJobArena(id));
+    LetGo(session.arenas().TakeOfJob(id));
   }
   GrantJobMemory();
 }
@@ -222,7 +222,7 @@ std::string SessionTable::JobMemoryText(ArenaId id) {
                                  [id](const AwaitedMemory& one) { return one.arena == id; });
   std::vector<std::pair<uint64_t, const Session*>> holders;
   for (const auto& [other, one] : sessions_) {
-    const uint64_t bytes = one->use_of_jobs().bytes;
+    const uint64_t bytes = one->arenas().use_of_jobs().bytes;
     if (bytes > 0) holders.emplace_back(bytes, one.get());
   }
   std::stable_sort(holders.begin(), holders.end(),

@@ -22,7 +22,7 @@
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
-#include "daemon/session.h"
+#include "daemon/session/session.h"
 
 namespace ferry {
 
@@ -212,7 +212,7 @@ class SessionTable {
     LocalDevice* device = nullptr;
     JobMemoryMapped mapped;
   };
-  // As Session::ReserveArena, but memory that jobs of the session have left is freed if that makes
+  // As ArenaBook::Reserve, but memory that jobs of the session have left is freed if that makes
   // room.
   absl::Status Reserve(Session& session, uint64_t bytes, size_t slots = 1);
   // OK if `bytes` would fit if no other job had any memory.

@@ -8,7 +8,7 @@
 #include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "device/memfd.h"
 
 namespace ferry {
@@ -148,7 +148,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     return;
   }
   if (!mapping.ok()) {
-    session->UnreserveArena(held, ArenaSlots(request.memory));
+    session->arenas().Unreserve(held, ArenaSlots(request.memory));
     GrantJobMemory();
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
@@ -166,7 +166,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   arena->kind = request.memory.kind;
   arena->slots = ArenaSlots(request.memory);
   arena->mapping = *std::move(mapping);
-  Arena& added = session->AddArena(std::move(arena));
+  Arena& added = session->arenas().Add(std::move(arena));
   arenas_[added.id] = &added;
   ++device.arenas;
   device.arena_bytes += added.held;
@@ -187,7 +187,7 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
 void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
                              const AttachReleaseArena& request) {
   absl::StatusOr<std::unique_ptr<Arena>> arena =
-      request.freed ? session.FreeArena(request.arena) : session.TakeArena(request.arena);
+      request.freed ? session.arenas().Free(request.arena) : session.arenas().Take(request.arena);
   if (!arena.ok()) return Refuse(connection, sequence, OfField(arena.status(), "arena_id"));
   if (*arena != nullptr) {
     LetGo(*std::move(arena));
@@ -215,7 +215,7 @@ std::string SessionTable::LargestHolders(const LocalDevice* device) const {
     uint64_t bytes = session->use().bytes;
     if (device != nullptr) {
       bytes = 0;
-      for (const Arena* arena : session->ListArenas()) {
+      for (const Arena* arena : session->arenas().List()) {
         if (arena->device == device->id) bytes += arena->held;
       }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -80,7 +80,7 @@ SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options opt
 SessionTable::~SessionTable() {
   // A memory thread may still be at a mapping (Populate): they go where all mappings go.
   for (auto& [id, session] : sessions_) {
-    for (std::unique_ptr<Arena>& arena : session->TakeAllArenas()) {
+    for (std::unique_ptr<Arena>& arena : session->arenas().TakeAll()) {
       LocalDevice* device = devices_.Find(arena->device);
       if (device != nullptr) device->memory->Post([mapping = std::move(arena->mapping)] {});
     }
@@ -321,7 +321,7 @@ bool SessionTable::MayLog(uid_t uid) {
 
 void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& session,
                                      uint64_t sequence, uint32_t number) {
-  PreparedRecord* record = session.FindPrepared(number);
+  PreparedRecord* record = session.prepared().Find(number);
   if (record == nullptr || record->released.has_value()) {
     return Refuse(connection, sequence,
                   Error(absl::StatusCode::kNotFound, Reason::kIdStale,
@@ -408,7 +408,7 @@ Arena* SessionTable::FindArena(ArenaId id) {
 SessionTable::PreparedView SessionTable::ViewPrepared(const TransferEngine::Row& row) {
   PreparedView view;
   view.waits_for = row.waits_for;
-  const PreparedRecord* record = Find(SessionOf(row.transfer))->FindPrepared(row.batch);
+  const PreparedRecord* record = Find(SessionOf(row.transfer))->prepared().Find(row.batch);
   if (record == nullptr) return view;
   const PreparedBatch& batch = *record->batch;
   view.firings = batch.firings();
@@ -430,25 +430,25 @@ SessionTable::PreparedView SessionTable::ViewPrepared(const TransferEngine::Row&
 
 size_t SessionTable::prepared_armed() const {
   size_t armed = 0;
-  for (const auto& [id, session] : sessions_) armed += session->prepared_armed();
+  for (const auto& [id, session] : sessions_) armed += session->prepared().armed();
   return armed;
 }
 
 uint64_t SessionTable::prepared_firings() const {
   uint64_t firings = past_firings_;
-  for (const auto& [id, session] : sessions_) firings += session->prepared_firings();
+  for (const auto& [id, session] : sessions_) firings += session->prepared().firings();
   return firings;
 }
 
 std::vector<TransferId> SessionTable::IdlePrepared() const {
   std::vector<TransferId> batches;
-  for (const auto& [id, session] : sessions_) session->ListIdlePrepared(batches);
+  for (const auto& [id, session] : sessions_) session->prepared().ListIdle(batches);
   return batches;
 }
 
 void SessionTable::Destroy(Session& session) {
-  for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
-  past_firings_ += session.prepared_firings();
+  for (std::unique_ptr<Arena>& arena : session.arenas().TakeAll()) LetGo(std::move(arena));
+  past_firings_ += session.prepared().firings();
   RetirePages(devices_, session.TakeTimelines());
   FlightRecorder::Get().Record("session.gone", session.id().value());
   awaited_memory_.erase(session.id());
