@@ -74,7 +74,7 @@ absl::Time Daemon::Impl::EndWhatCannotEnd(absl::Time now) {
 
 absl::Time Daemon::Impl::EndIdlePrepared(absl::Time now) {
   if (now < drain_look) return drain_look;
-  for (const TransferId first : sessions->IdlePrepared()) {
+  for (const TransferId first : sessions->all().IdlePrepared()) {
     EndPrepared(first, Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                              absl::StrCat(config.node.name, " drains, and ", first.ToString(),
                                           " was not being fired")));

@@ -69,7 +69,7 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
   for (const TransferEngine::Row& row : engine.List(kTransfersShown)) {
     std::string waits_for = row.waits_for;
     if (row.prepared) {
-      const SessionTable::PreparedView view = sessions.ViewPrepared(row);
+      const PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);
       waits_for =
           absl::StrCat(view.waits_for, " prepared batch ", row.batch, " firings ", view.firings);
     }

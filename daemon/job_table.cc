@@ -306,7 +306,7 @@ absl::Status JobTable::TooLate(const Job& job) const {
                    DurationText(job.spec.deadline - job.posted));
   if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
   if (!runs && job.wire && job.spec.defined && job.after.count == 0 &&
-      sessions_.AwaitsMemory(job.wire->memory)) {
+      sessions_.job_memory().Awaits(job.wire->memory)) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, text);
   }
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);

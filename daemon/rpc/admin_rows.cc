@@ -126,7 +126,7 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
   out->set_waits_for(row.waits_for);
   out->set_prepared(row.prepared);
   if (row.prepared) {
-    SessionTable::PreparedView view = sessions.ViewPrepared(row);
+    PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);
     out->set_firings(view.firings);
     if (view.fired.has_value()) out->set_fired(*view.fired);
     out->set_waits_for(std::move(view.waits_for));

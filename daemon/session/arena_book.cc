@@ -155,7 +155,6 @@ std::vector<std::unique_ptr<Arena>> ArenaBook::TakeAll() {
   std::vector<std::unique_ptr<Arena>> all;
   for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
   arenas_.clear();
-  spare_.clear();
   unused_.clear();
   use_ = use_of_jobs_ = {};
   return all;

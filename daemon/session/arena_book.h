@@ -87,9 +87,6 @@ class ArenaBook {
   std::unique_ptr<Arena> TakeOfJob(ArenaId id);
   // The part of use() that jobs have, or have left.
   const ArenaUse& use_of_jobs() const { return use_of_jobs_; }
-  // Arenas of jobs that are over, kept for the next jobs; the one that was given back last is the
-  // last.
-  std::vector<ArenaId>& spare() { return spare_; }
 
   // --- All arenas.
   // A transfer uses every arena of the layout, from Pin to Unpin; `count` alike transfers in one
@@ -109,7 +106,6 @@ class ArenaBook {
   ArenaUse use_;
   ArenaUse use_of_jobs_;
   absl::flat_hash_map<ArenaId, std::unique_ptr<Arena>> arenas_;
-  std::vector<ArenaId> spare_;
   absl::flat_hash_set<ArenaId> released_;  // ids that the client has released, see kReleasedKept
   std::deque<ArenaId> release_order_;      // the same ids, the oldest first
   std::vector<ArenaId> unused_;            // freed arenas that no transfer uses any more

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace ferry {
 
 uint32_t PreparedBook::Add(TimelinePages& timelines, TransferId first, PostBatch& batch) {
@@ -84,6 +86,29 @@ void PreparedBook::ListIdle(std::vector<TransferId>& batches) const {
     batches.insert(batches.end(), idle.begin(), idle.end());
     batches.push_back(record.first);
   }
+}
+
+PreparedView PreparedBook::ViewOf(const TransferEngine::Row& row) const {
+  PreparedView view;
+  view.waits_for = row.waits_for;
+  const PreparedRecord* record = Find(row.batch);
+  if (record == nullptr) return view;
+  const PreparedBatch& batch = *record->batch;
+  view.firings = batch.firings();
+  if (!row.fires) return view;
+  if (!batch.armed()) {
+    view.waits_for = "the rest of its batch, which is not armed yet";
+    return view;
+  }
+  view.fired = batch.Firing();
+  view.waits_for = *view.fired
+                       ? absl::StrCat(
+                             "the other end to fire it, or its bytes: the defined word of this "
+                             "end has reached ",
+                             view.firings + 1)
+                       : absl::StrCat("this end to fire it: its defined word has not reached ",
+                                      view.firings + 1);
+  return view;
 }
 
 }  // namespace ferry

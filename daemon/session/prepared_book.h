@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -19,6 +20,7 @@
 #include "daemon/door.h"
 #include "daemon/post.h"
 #include "device/timeline.h"
+#include "transfer/engine.h"
 #include "transfer/layout.h"
 
 namespace ferry {
@@ -41,6 +43,14 @@ struct PreparedRecord {
     uint64_t sequence = 0;
   };
   std::optional<Asker> released;
+};
+
+// What the engine does not know of a prepared transfer, because it is in the words of its batch.
+struct PreparedView {
+  uint64_t firings = 0;  // firings that are over
+  // Whether the client has stored the next firing's number; none if that would make no difference
+  std::optional<bool> fired;
+  std::string waits_for;  // for people
 };
 
 class PreparedBook {
@@ -69,6 +79,8 @@ class PreparedBook {
   // Adds to `batches` the first transfer or job of each batch that has not ended and of which no
   // firing is under way. A batch that a job is joined to counts with the job.
   void ListIdle(std::vector<TransferId>& batches) const;
+  // Of a prepared transfer of the session that is not over.
+  PreparedView ViewOf(const TransferEngine::Row& row) const;
 
  private:
   absl::btree_map<uint32_t, PreparedRecord> batches_;

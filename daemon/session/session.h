@@ -115,9 +115,7 @@ class Session {
 
   uint64_t features = 0;  // bits that both client and daemon know
   bool closing = false;   // the client is gone; the session stays until its last transfer is over
-  // When memory was last given to one of its jobs: a number that counts up over all sessions
-  uint64_t last_grant = 0;
-  bool logged = true;  // false: its lines are left out of the log
+  bool logged = true;     // false: its lines are left out of the log
   // Number of the session's one gRPC connection (ConnectionTable); -1: none yet
   int grpc_connection = -1;
 

@@ -88,13 +88,13 @@ TEST_F(JobTransfersTest, MemoryIsUsedAgain) {
     EXPECT_EQ(jobs_.in_flight(), 0u);
     EXPECT_EQ(session_->use().arenas, 2u);
   }
-  EXPECT_EQ(session_->arenas().spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u);
   // No client has it.
-  EXPECT_THAT(session_->arenas().Find(session_->arenas().spare()[0]).status(),
+  EXPECT_THAT(session_->arenas().Find(rig_.table.job_memory().spares(session_->id())[0]).status(),
               Is("NOT_FOUND/ARENA_NOT_FOUND"));
   // It makes room for what the client asks for: four arenas are its quota.
   for (int i = 0; i < 3; ++i) rig_.RegisterGood(kConnection, 4096);
-  EXPECT_THAT(session_->arenas().spare(), IsEmpty());
+  EXPECT_THAT(rig_.table.job_memory().spares(session_->id()), IsEmpty());
   EXPECT_EQ(session_->use().arenas, 4u);
   EXPECT_THAT(jobs_.Post(*session_, Exchange()).status,
               Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "memory of what it sends"));
@@ -117,7 +117,7 @@ TEST_F(JobTransfersTest, AJobFailsWithATransferAndPoisonsTheOthers) {
   EXPECT_EQ(jobs_.in_flight(), 0u);
   EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id),
               Is("UNAVAILABLE/PEER_UNREACHABLE", "its receive 'k' from 'other'"));
-  EXPECT_EQ(session_->arenas().spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u);
 }
 
 TEST_F(JobTransfersTest, ACancelledJobEndsItsTransfersBeforeAndAfterItRan) {
