@@ -214,8 +214,8 @@ std::string Daemon::Impl::MetricsPage() {
   std::vector<prometheus::MetricFamily> families;
   ExportProcess(families);
   families.push_back(
-      GaugeFamily("ferry_ready", "1 if new transfers are taken", drain.on() ? 0 : 1));
-  families.push_back(GaugeFamily("ferry_draining", "1 while draining", drain.on() ? 1 : 0));
+      GaugeFamily("ferry_ready", "1 if new transfers are taken", drainer->on() ? 0 : 1));
+  families.push_back(GaugeFamily("ferry_draining", "1 while draining", drainer->on() ? 1 : 0));
   families.push_back(GaugeFamily("ferry_config_generation",
                                  "1 at the start, one more after each reload that was taken over",
                                  AsDouble(reloads.generation())));
