@@ -5,7 +5,7 @@
 
 #include "daemon/compiled_program.h"
 #include "daemon/config/config.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "transfer/engine.h"
 
 namespace ferry {

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "base/status.h"
 #include "base/version.h"
 #include "daemon/daemon_impl.h"
+#include "daemon/drainer.h"
 #include "daemon/process_limits.h"
 #include "daemon/runtime_dir.h"
 #include "daemon/secret_file.h"
@@ -77,6 +80,62 @@ Daemon::Vitals Daemon::Look(absl::Time now, absl::Duration patience) {
   return vitals;
 }
 
+uint64_t Daemon::Drain(absl::Duration timeout, const std::function<bool()>& interrupted) {
+  Mutex mutex;
+  std::condition_variable_any changed;
+  std::optional<uint64_t> cancelled;
+  auto done = [&](const absl::StatusOr<uint64_t>& count) {
+    MutexLock lock(mutex);
+    cancelled = count.value_or(0);  // nobody can take this drain back
+    changed.notify_all();
+  };
+  ferry::Drain::Caller caller = 0;  // touched on control
+  impl_->control.Post([&] { caller = impl_->drainer->Start(timeout, true, done); });
+  bool cut_short = false;
+  MutexLock lock(mutex);
+  while (!cancelled.has_value()) {
+    changed.wait_for(mutex, std::chrono::milliseconds(50));
+    if (!cut_short && !cancelled.has_value() && interrupted()) {
+      cut_short = true;
+      impl_->control.Post([&] { impl_->drainer->Hurry(caller); });
+    }
+  }
+  return *cancelled;
+}
+
+void Daemon::Impl::MakeDrainer() {
+  drainer = std::make_unique<Drainer>(
+      control, config.node.name,
+      Drainer::Hooks{
+          .in_flight = [this] { return in_flight(); },
+          .failed = [this] { return driver->metrics().failed() + jobs->counts().failed; },
+          .set_until = [this](std::optional<absl::Time> until) { driver->SetDraining(until); },
+          .tell =
+              [this](bool draining) {
+                health.SetServing("", !draining);
+                health.SetServing("readiness", !draining);
+                jobs->SetDraining(draining);
+                sessions->SetDraining(draining);
+              },
+          .idle_prepared = [this] { return sessions->all().IdlePrepared(); },
+          .end_prepared = [this](TransferId first,
+                                 const absl::Status& why) { EndPrepared(first, why); },
+          .continued = [this] { return driver->continued(); },
+          .cancel_unmatched =
+              [this](const absl::Status& why, bool any_peer) {
+                const auto found = driver->CancelUnmatched(why, [&](GlobalDeviceId device) {
+                  if (devices.Find(device) != nullptr) return false;
+                  return any_peer || peers->MayBringOffers(device, Drainer::kPartner);
+                });
+                return Drainer::Hooks::Unmatched{.asked = found.asked, .left = found.left};
+              },
+          .cancel_all =
+              [this](const absl::Status& why) {
+                driver->CancelAll(why);
+                jobs->CancelAll(why);
+              }});
+}
+
 void Daemon::Impl::StartPulse() {
   pulse.Add("control", control, [this] {
     sessions_seen = sessions->size();
@@ -103,6 +162,7 @@ absl::Status Daemon::Impl::Start() {
   RETURN_IF_ERROR(MakeGpus());
   RETURN_IF_ERROR(MakeDevices());
   MakeTables();
+  MakeDrainer();
   RETURN_IF_ERROR(MakeServers());
   control.SetAfterBatch([this] { return AfterBatch(); });
   RETURN_IF_ERROR(OpenDoor());
@@ -125,14 +185,14 @@ absl::Status Daemon::Impl::Start() {
 absl::Time Daemon::Impl::AfterBatch() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
-  absl::Time next = std::min(peers->OnTime(now), EndWhatCannotEnd(now));
+  absl::Time next = std::min(peers->OnTime(now), drainer->EndWhatCannotEnd(now));
   next = std::min(
       {next, jobs->OnTime(now), connections.CloseSilent(now), peer_connections.CloseSilent(now)});
   do {
     next = std::min(next, driver->AfterBatch());
   } while (jobs->Join());
   for (Task& task : std::exchange(later, {})) task();
-  return std::min({next, sessions->NextTimer(), LookAtDrain(now)});
+  return std::min({next, sessions->NextTimer(), drainer->OnTime(now)});
 }
 
 void Daemon::Impl::SayGoodbye() {

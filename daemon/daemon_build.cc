@@ -430,10 +430,11 @@ absl::Status Daemon::Impl::MakeServers() {
                          driver->engine(), *jobs);
       },
       [this](absl::Duration timeout, ferry::Drain::Done done) {
-        return StartDrain(timeout, false, std::move(done));
+        return drainer->Start(timeout, false, std::move(done));
       },
-      [this](ferry::Drain::Caller caller) { return LeaveDrain(caller); },
-      [this] { return Undrain(); }, [this](const ReloadQueue::Done& done) { reloads.Ask(done); },
+      [this](ferry::Drain::Caller caller) { return drainer->Leave(caller); },
+      [this] { return drainer->TakeBack(); },
+      [this](const ReloadQueue::Done& done) { reloads.Ask(done); },
       [this] { return reloads.generation(); }});
   services.push_back(MakeSessionService(*rpc, devices, *peers, config.node.name));
   services.push_back(MakeTransferService(*rpc));

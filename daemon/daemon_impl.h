@@ -18,7 +18,7 @@
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/doors.h"
-#include "daemon/drain.h"
+#include "daemon/drainer.h"
 #include "daemon/job_runner.h"
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
@@ -31,7 +31,7 @@
 #include "daemon/rpc/core.h"
 #include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/health_service.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/supervisor.h"
 #include "daemon/transfer_driver.h"
 #include "device/cuda/nvml.h"
@@ -61,7 +61,6 @@ struct Daemon::Impl {
             }),
         compute("compute", Lane::DefaultSpin()),
         doors(config, connections, peer_connections),
-        drain(config.node.name),
         reloads(std::move(ask_reload)) {}
 
   absl::Status Start();
@@ -94,6 +93,7 @@ struct Daemon::Impl {
   void MakePeers(PeerId self, std::vector<PeerConfig> nodes);
   void MakeDriver(DeviceMap map);
   void MakeJobs();
+  void MakeDrainer();
   absl::Status MakeServers();
   // The listening socket of this name that the supervisor has given, or a new one at `file` of the
   // runtime directory.
@@ -128,13 +128,6 @@ struct Daemon::Impl {
   void EndPrepared(TransferId first, const absl::Status& why) {
     if (!jobs->Cancel(first, why)) driver->EndPrepared(first, why);
   }
-  // While the daemon drains: ends prepared batches that nobody fires and transfers whose partner
-  // does not come. Returns when to be called again.
-  absl::Time EndWhatCannotEnd(absl::Time now);
-  absl::Time EndIdlePrepared(absl::Time now);
-  absl::Time EndUnmatched(absl::Time now);
-  // Looks at the drain's deadline and its end. Returns when to be called again.
-  absl::Time LookAtDrain(absl::Time now);
   // Each adds the families of one topic to the metrics page.
   void ExportComms(std::vector<prometheus::MetricFamily>& families);
   void ExportDevices(std::vector<prometheus::MetricFamily>& families);
@@ -144,15 +137,9 @@ struct Daemon::Impl {
   void ExportSessions(std::vector<prometheus::MetricFamily>& families);
   void ExportTransfers(std::vector<prometheus::MetricFamily>& families);
   size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
-  // As Drain's Join, Leave and TakeBack; clients and peers are told.
-  ferry::Drain::Caller StartDrain(absl::Duration timeout, bool stops, ferry::Drain::Done done);
-  bool LeaveDrain(ferry::Drain::Caller caller);
-  absl::Status Undrain();
   // On control. Takes over all of `loaded`, or, if something in it needs a restart, nothing.
   absl::StatusOr<Reloaded> GoOverTo(const Config& loaded);
   void GoOverTo(const MembershipChange& change);
-  // Tells clients, health probes and peers whether the daemon drains.
-  void TellOfDrain();
   void SayGoodbye();
   void Stop();
 
@@ -200,12 +187,7 @@ struct Daemon::Impl {
   std::unique_ptr<PeerDialer> dialer;
   // Control's.
   std::vector<Task> later;
-  ferry::Drain drain;
-  bool drain_told = false;  // whether clients and probes were told that the daemon drains
-  absl::Time drain_look;    // when to look next for prepared batches that nobody fires
-  absl::Time drain_alone;   // when to look next for transfers whose partner has not come
-  // TransferDriver::continued() at the last look for transfers without partner
-  uint64_t drain_continued = 0;
+  std::unique_ptr<Drainer> drainer;
   ReloadQueue reloads;
 
   std::unique_ptr<RpcCore> rpc;

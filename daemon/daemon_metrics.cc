@@ -110,10 +110,10 @@ void Daemon::Impl::ExportTransfers(std::vector<prometheus::MetricFamily>& famili
   families.push_back(std::move(inflight));
   families.push_back(std::move(oldest));
   families.push_back(GaugeFamily("ferry_prepared_batches", "Prepared batches that may be fired",
-                                 AsDouble(sessions->prepared_armed())));
+                                 AsDouble(sessions->all().prepared_armed())));
   families.push_back(CounterFamily("ferry_prepared_firings_total",
                                    "Firings of prepared batches, counted at each end",
-                                   AsDouble(sessions->prepared_firings())));
+                                   AsDouble(sessions->all().prepared_firings())));
   prometheus::MetricFamily fired =
       Counters("ferry_prepared_bytes_total", "Bytes of firings of prepared batches");
   for (int route = 1; route < kRoutes; ++route) {
@@ -214,8 +214,8 @@ std::string Daemon::Impl::MetricsPage() {
   std::vector<prometheus::MetricFamily> families;
   ExportProcess(families);
   families.push_back(
-      GaugeFamily("ferry_ready", "1 if new transfers are taken", drain.on() ? 0 : 1));
-  families.push_back(GaugeFamily("ferry_draining", "1 while draining", drain.on() ? 1 : 0));
+      GaugeFamily("ferry_ready", "1 if new transfers are taken", drainer->on() ? 0 : 1));
+  families.push_back(GaugeFamily("ferry_draining", "1 while draining", drainer->on() ? 1 : 0));
   families.push_back(GaugeFamily("ferry_config_generation",
                                  "1 at the start, one more after each reload that was taken over",
                                  AsDouble(reloads.generation())));

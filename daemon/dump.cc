@@ -57,9 +57,9 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
     out.Add("  ", session->id().ToString(), " name ", session->name(), " pid ",
             session->credentials().pid, " uid ", session->credentials().uid, " arenas ", use.arenas,
             " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " kept ",
-            session->kept_bytes(), " ok ", session->transfers_ok(), " failed ",
-            session->transfers_failed(), session->closing ? " closing" : "");
-    for (const Arena* arena : session->ListArenas()) {
+            session->kept_bytes(), " ok ", session->endings().transfers_ok(), " failed ",
+            session->endings().transfers_failed(), session->closing ? " closing" : "");
+    for (const Arena* arena : session->arenas().List()) {
       out.Add("    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ", arena->bytes,
               arena->imported ? " imported" : "", " transfers ", arena->transfers);
     }
@@ -69,7 +69,7 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
   for (const TransferEngine::Row& row : engine.List(kTransfersShown)) {
     std::string waits_for = row.waits_for;
     if (row.prepared) {
-      const SessionTable::PreparedView view = sessions.ViewPrepared(row);
+      const PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);
       waits_for =
           absl::StrCat(view.waits_for, " prepared batch ", row.batch, " firings ", view.firings);
     }

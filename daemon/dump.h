@@ -9,7 +9,7 @@
 #include "daemon/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "transfer/engine.h"
 
 namespace ferry {

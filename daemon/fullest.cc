@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 namespace ferry {
 namespace {

@@ -18,7 +18,7 @@ absl::Status TakesNone(absl::string_view what) {
 Intake TakeIn(Session& session, PostBatch& batch, absl::Time now, const IntakeChecks& checks) {
   Intake intake;
   PostReply& reply = intake.reply;
-  if (std::optional<PostReply> before = session.FindRequest(batch)) {
+  if (std::optional<PostReply> before = session.requests().Find(batch)) {
     reply = *std::move(before);
     return intake;
   }
@@ -40,7 +40,7 @@ Intake TakeIn(Session& session, PostBatch& batch, absl::Time now, const IntakeCh
     return intake;
   }
   reply = session.Admit(batch);
-  session.RememberRequest(batch, reply);
+  session.requests().Remember(batch, reply);
   intake.taken = true;
   return intake;
 }

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "daemon/post.h"
-#include "daemon/session.h"
+#include "daemon/session/session.h"
 
 namespace ferry {
 

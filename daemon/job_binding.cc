@@ -154,7 +154,7 @@ void JoinBatches(const Session& session, const PostBatch& batch, std::vector<Bou
       if (!job.bindings[i].prepared) continue;
       const uint32_t number = *job.bindings[i].prepared;
       const size_t buffer = bound.program->by_name.find(job.bindings[i].name)->second;
-      const PreparedRecord* const record = session.FindPrepared(number);
+      const PreparedRecord* const record = session.prepared().Find(number);
       absl::Status wrong = CheckJoint(bound.program->buffers[buffer], number, record);
       if (wrong.ok() && run_of.try_emplace(number, run).first->second != run) {
         wrong = BadBinding(absl::StrCat("prepared batch ", number, " is fired by runs[",

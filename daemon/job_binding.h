@@ -12,7 +12,7 @@
 
 #include "daemon/compiled_program.h"
 #include "daemon/post.h"
-#include "daemon/session.h"
+#include "daemon/session/session.h"
 
 namespace ferry {
 

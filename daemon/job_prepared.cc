@@ -14,7 +14,7 @@ namespace ferry {
 void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batch,
                        std::vector<BoundJob> bound) {
   const PreparedKey key{session.id(), reply.prepared_batch};
-  PreparedRecord& record = *session.FindPrepared(reply.prepared_batch);
+  PreparedRecord& record = *session.prepared().Find(reply.prepared_batch);
   Prepared& prepared = prepared_[key];
   prepared.batch = record.batch.get();
   prepared.deadline = absl::InfiniteDuration();
@@ -26,7 +26,7 @@ void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batc
     prepared.jobs.push_back(job.id);
     prepared.deadline = std::min(prepared.deadline, job.spec.deadline - job.posted);
     for (const auto& [number, step] : joined) {
-      PreparedRecord& other = *session.FindPrepared(number);
+      PreparedRecord& other = *session.prepared().Find(number);
       const bool sends = other.side == Side::kSend;
       job.joints.push_back({other.batch.get(), sends, step.value_or(Joint::kAtEnd)});
       joined_[{session.id(), number}] = job.id;
@@ -51,8 +51,8 @@ void JobTable::EndPrepared(PreparedKey key, TransferId culprit, const absl::Stat
   prepared.why = why;
   for (const TransferId id : prepared.jobs) Stop(*jobs_.find(id)->second, why);
   Session& session = *sessions_.Find(key.first);
-  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
-    const PreparedRecord& joined = *session.FindPrepared(number);
+  for (const uint32_t number : session.prepared().Find(key.second)->fires) {
+    const PreparedRecord& joined = *session.prepared().Find(number);
     if (joined.left == 0) continue;
     hooks_.poison(joined.first, PoisonedBy(culprit, why, "prepared job ", "which fires it"));
   }
@@ -65,8 +65,8 @@ void JobTable::EndPrepared(PreparedKey key, TransferId culprit, const absl::Stat
 void JobTable::OnDisarmed(PreparedKey key) {
   Prepared prepared = std::move(prepared_.extract(key).mapped());
   Session& session = *sessions_.Find(key.first);
-  for (const uint32_t number : session.FindPrepared(key.second)->fires) {
-    PreparedRecord& joined = *session.FindPrepared(number);
+  for (const uint32_t number : session.prepared().Find(key.second)->fires) {
+    PreparedRecord& joined = *session.prepared().Find(number);
     joined.joined = false;
     joined.batch->SetJoined(false);
     joined_.erase({key.first, number});

@@ -159,10 +159,10 @@ void JobTable::Advance(Job& job) {
       job.awaited = id;
       return;
     }
-    if (std::optional<absl::Status> failure = session.FindFailure(job.after.first)) {
+    if (std::optional<absl::Status> failure = session.endings().FindFailure(job.after.first)) {
       return EndWith(job, PoisonedBy(id, *failure));
     }
-    if (job.after.first <= session.forgotten_failures()) {
+    if (job.after.first <= session.endings().forgotten_failures()) {
       return EndWith(job, Error(absl::StatusCode::kAborted, Reason::kPoisoned,
                                 absl::StrCat("transfer ", job.after.first,
                                              " is over, but how it ended is not known any more")));
@@ -306,7 +306,7 @@ absl::Status JobTable::TooLate(const Job& job) const {
                    DurationText(job.spec.deadline - job.posted));
   if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
   if (!runs && job.wire && job.spec.defined && job.after.count == 0 &&
-      sessions_.AwaitsMemory(job.wire->memory)) {
+      sessions_.job_memory().Awaits(job.wire->memory)) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, text);
   }
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);

@@ -41,7 +41,7 @@
 #include "daemon/job_runner.h"
 #include "daemon/local_devices.h"
 #include "daemon/post.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "transfer/engine.h"
 #include "transfer/fair_queue.h"
 

@@ -52,7 +52,7 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
   for (size_t run = 0; run < bound.size(); ++run) {
     if (bound[run].transfers.empty()) continue;
     const TransferId job = MakeTransferId(session.id(), session.next_sequence() + run);
-    absl::StatusOr<ArenaId> taken = sessions_.TakeJobMemory(
+    absl::StatusOr<ArenaId> taken = sessions_.job_memory().Take(
         session, device, std::max<uint64_t>(bound[run].program->scratch_bytes(), 1),
         [this, job](ArenaId arena, const absl::Status& status) { OnMapped(job, arena, status); });
     if (taken.ok()) {
@@ -65,9 +65,9 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
     for (size_t before = 0; before < run; ++before) {
       // Memory that is being mapped is given back when it is mapped.
       const ArenaId taken_before = memory[before];
-      if (taken_before != ArenaId() && (sessions_.AwaitsMemory(taken_before) ||
+      if (taken_before != ArenaId() && (sessions_.job_memory().Awaits(taken_before) ||
                                         sessions_.FindArena(taken_before)->mapping != nullptr)) {
-        sessions_.ReturnJobMemory(taken_before);
+        sessions_.job_memory().Return(taken_before);
       }
     }
     return {};
@@ -102,7 +102,7 @@ void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& statu
   Job* const job = found == jobs_.end() ? nullptr : found->second.get();
   // The job was not posted after all.
   if (job == nullptr || !job->wire || job->wire->memory != memory) {
-    return sessions_.ReturnJobMemory(memory);
+    return sessions_.job_memory().Return(memory);
   }
   job->wire->mapped = true;
   if (!status.ok()) EndWith(*job, Annotate(status, "memory of the job"));
@@ -125,8 +125,9 @@ void JobTable::GoOn(Job& job) {
   }
   Wire& wire = *job.wire;
   if (job.state == State::kHanded || wire.left > 0) return;
-  if (!wire.mapped && !sessions_.AwaitsMemory(wire.memory)) return;  // its memory is being mapped
-  sessions_.ReturnJobMemory(wire.memory);
+  if (!wire.mapped && !sessions_.job_memory().Awaits(wire.memory))
+    return;  // its memory is being mapped
+  sessions_.job_memory().Return(wire.memory);
   End(job, wire.outcome.value_or(absl::OkStatus()));
 }
 
@@ -193,8 +194,8 @@ std::string JobTable::WaitsFor(const Job& job) const {
   std::iota(all.begin(), all.end(), 0);
   if (job.state == State::kEnding) return wire.left > 0 ? first_of(all) : "its end";
   if (!job.spec.defined || job.after.count > 0) return "";
-  if (!wire.mapped && sessions_.AwaitsMemory(wire.memory)) {
-    return absl::StrCat("its memory: ", sessions_.JobMemoryText(wire.memory));
+  if (!wire.mapped && sessions_.job_memory().Awaits(wire.memory)) {
+    return absl::StrCat("its memory: ", sessions_.job_memory().TextOf(wire.memory));
   }
   if (!wire.mapped) return "its memory, whose pages are being made";
   const std::string awaited = wire.stage < job.program->stages.size()

@@ -29,7 +29,7 @@
 #include "daemon/nccl_links.h"
 #include "daemon/peer_socket.h"
 #include "daemon/peer_stream.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/tcp_links.h"
 #include "daemon/transfer_driver.h"
 #include "daemon/ucx_links.h"

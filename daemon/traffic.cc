@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 namespace ferry {
 namespace {
@@ -28,7 +28,7 @@ class Firings {
     batch_ = transfer.batch;
     const Session* const owner = sessions_.Find(session);
     const PreparedRecord* const record =
-        owner == nullptr ? nullptr : owner->FindPrepared(transfer.batch);
+        owner == nullptr ? nullptr : owner->prepared().Find(transfer.batch);
     return firings_ = record == nullptr ? 0 : record->batch->firings();
   }
 

@@ -391,7 +391,7 @@ void TransferDriver::FlushSessions(absl::Time now) {
     session->AfterEndings(now);
     if (!session->closing) {
       session->timelines().Flush();
-      session->NotifyWatchers();
+      session->endings().NotifyWatchers();
     }
     sessions_.OnIdle(*session);
   }

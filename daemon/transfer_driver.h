@@ -27,7 +27,7 @@
 #include "daemon/local_devices.h"
 #include "daemon/metrics.h"
 #include "daemon/post.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/traffic.h"
 #include "transfer/engine.h"
 #include "transfer/mapped/peer_arena_table.h"

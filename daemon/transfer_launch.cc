@@ -231,7 +231,7 @@ std::vector<const DeviceMemory*> TransferDriver::PinRemote(const Launch& launch)
 
 PreparedBatch* TransferDriver::FindPrepared(TransferId transfer, uint32_t batch) {
   // The session and its record of the batch stay until the transfer is over.
-  return sessions_.Find(SessionOf(transfer))->FindPrepared(batch)->batch.get();
+  return sessions_.Find(SessionOf(transfer))->prepared().Find(batch)->batch.get();
 }
 
 absl::StatusOr<PreparedEnds> TransferDriver::ResolveEnds(const Launch& launch) {

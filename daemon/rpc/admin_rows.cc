@@ -92,14 +92,14 @@ void SetSession(const Session& session, absl::Time now, pb::Session* out) {
   out->set_arenas(use.arenas);
   out->set_bytes(use.bytes);
   out->set_transfers_in_flight(use.transfers_in_flight);
-  out->set_transfers_ok(session.transfers_ok());
-  out->set_transfers_failed(session.transfers_failed());
+  out->set_transfers_ok(session.endings().transfers_ok());
+  out->set_transfers_failed(session.endings().transfers_failed());
   out->set_closing(session.closing);
   struct Sum {
     uint64_t arenas = 0, bytes = 0;
   };
   std::map<std::pair<MemoryKind, bool>, Sum> kinds;
-  for (const Arena* arena : session.ListArenas()) {
+  for (const Arena* arena : session.arenas().List()) {
     Sum& sum = kinds[{arena->kind, arena->imported}];
     ++sum.arenas;
     sum.bytes += arena->bytes;
@@ -126,7 +126,7 @@ void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& s
   out->set_waits_for(row.waits_for);
   out->set_prepared(row.prepared);
   if (row.prepared) {
-    SessionTable::PreparedView view = sessions.ViewPrepared(row);
+    PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);
     out->set_firings(view.firings);
     if (view.fired.has_value()) out->set_fired(*view.fired);
     out->set_waits_for(std::move(view.waits_for));

@@ -12,7 +12,7 @@
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/reload_queue.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "device/cuda/nvml.h"
 #include "ferry/admin/v1/admin.pb.h"
 #include "transfer/engine.h"

@@ -447,9 +447,9 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       const absl::Status done = act(*device);
       if (done.ok()) return reactor->Finish(grpc::Status::OK);
       core_.rpc.control.Post([this, reactor, device, done] {
-        reactor->Finish(ToGrpc(WithText(
-            done, absl::StrCat(done.message(),
-                               "; largest holders: ", core_.rpc.sessions.LargestHolders(device)))));
+        reactor->Finish(
+            ToGrpc(WithText(done, absl::StrCat(done.message(), "; largest holders: ",
+                                               core_.rpc.sessions.all().LargestHolders(device)))));
       });
     });
     return reactor;

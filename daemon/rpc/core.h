@@ -13,7 +13,7 @@
 #include "base/executor.h"
 #include "daemon/job_table.h"
 #include "daemon/rpc/connection_table.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
 
 namespace ferry {

@@ -33,7 +33,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                        const v1::ListArenasRequest*,
                                        v1::ListArenasResponse* response) override {
     return WithSession(context, [response](Session& session) {
-      for (const Arena* arena : session.ListArenas()) {
+      for (const Arena* arena : session.arenas().List()) {
         if (arena->of_job) continue;
         v1::Arena* out = response->add_arenas();
         out->set_arena_id(arena->id.value());

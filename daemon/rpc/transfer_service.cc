@@ -49,9 +49,9 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
     return absl::OkStatus();
   }
   out->set_state(v1::TRANSFER_STATE_OVER);
-  if (std::optional<absl::Status> failure = session.FindFailure(sequence)) {
+  if (std::optional<absl::Status> failure = session.endings().FindFailure(sequence)) {
     ToProto(*failure, {}, out->mutable_status());
-  } else if (sequence <= session.forgotten_failures()) {
+  } else if (sequence <= session.endings().forgotten_failures()) {
     ToProto(Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
                   absl::StrCat(
                       "transfer ", sequence, " is over, but how it ended is not known: more than ",
@@ -69,11 +69,11 @@ void AddRoutes(const Session& session, v1::GetTransfersResponse& response) {
   }
   const auto id = [](const v1::Transfer* transfer) { return transfer->transfer_id(); };
   std::sort(over.begin(), over.end(), [&](auto* a, auto* b) { return id(a) < id(b); });
-  const uint64_t end = session.next_event();
-  const uint64_t first = std::max(session.first_event(), end - std::min(end, kRoutesKnown));
+  const uint64_t end = session.endings().next();
+  const uint64_t first = std::max(session.endings().first(), end - std::min(end, kRoutesKnown));
   size_t left = over.size();
   for (uint64_t number = end; number > first && left > 0; --number) {
-    const EndedTransfer& ended = session.event(number - 1);
+    const EndedTransfer& ended = session.endings().at(number - 1);
     auto found = std::lower_bound(over.begin(), over.end(), ended.sequence,
                                   [&](auto* a, uint64_t sequence) { return id(a) < sequence; });
     for (; found != over.end() && id(*found) == ended.sequence; ++found, --left) {
@@ -173,13 +173,13 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
       absl::StatusOr<Session*> session = caller.Authenticate(core);
       if (!session.ok()) return output->Finish(ToGrpc(session.status()));
       position->session = (*session)->id();
-      position->next = after == 0 ? (*session)->first_event() : after + 1;
-      position->watcher =
-          (*session)->AddWatcher([&core, output, position] { More(core, output, position); });
+      position->next = after == 0 ? (*session)->endings().first() : after + 1;
+      position->watcher = (*session)->endings().AddWatcher(
+          [&core, output, position] { More(core, output, position); });
       // gRPC sends the headers with the first message, so an empty one tells the reader that the
       // watch stands.
       v1::WatchTransfersResponse hello;
-      hello.set_first_event((*session)->next_event());
+      hello.set_first_event((*session)->endings().next());
       output->Push(std::move(hello));
       More(core, output, position);
     });
@@ -194,7 +194,8 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
     output_->Detach();
     core_.control.Post([&core = core_, position = position_] {
       Session* session = core.sessions.Find(position->session);
-      if (session != nullptr && position->watcher != 0) session->RemoveWatcher(position->watcher);
+      if (session != nullptr && position->watcher != 0)
+        session->endings().RemoveWatcher(position->watcher);
     });
     delete this;
   }
@@ -212,23 +213,24 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
     Session* session = core.sessions.Find(position->session);
     if (session == nullptr || session->closing) return output->Finish(grpc::Status::OK);
     if (output->waiting() > 0) return;
-    if (position->next < session->first_event()) {
-      return output->Finish(ToGrpc(
-          Error(absl::StatusCode::kOutOfRange, Reason::kSlowConsumer,
-                absl::StrCat("event ", position->next, " is no longer kept; the oldest is ",
-                             session->first_event(), "; ask GetTransfers for what was missed"))));
+    if (position->next < session->endings().first()) {
+      return output->Finish(ToGrpc(Error(
+          absl::StatusCode::kOutOfRange, Reason::kSlowConsumer,
+          absl::StrCat("event ", position->next, " is no longer kept; the oldest is ",
+                       session->endings().first(), "; ask GetTransfers for what was missed"))));
     }
-    if (position->next >= session->next_event()) return;
+    if (position->next >= session->endings().next()) return;
     v1::WatchTransfersResponse response;
     response.set_first_event(position->next);
-    while (position->next < session->next_event() && response.ended_size() < kMaxEvents) {
-      const EndedTransfer& ended = session->event(position->next++);
+    while (position->next < session->endings().next() && response.ended_size() < kMaxEvents) {
+      const EndedTransfer& ended = session->endings().at(position->next++);
       v1::Transfer* out = response.add_ended();
       out->set_transfer_id(ended.sequence);
       out->set_state(v1::TRANSFER_STATE_OVER);
       out->set_route(static_cast<v1::Route>(ended.route));
       if (ended.ok) continue;
-      ToProto(session->FindFailure(ended.sequence)
+      ToProto(session->endings()
+                  .FindFailure(ended.sequence)
                   .value_or(Error(absl::StatusCode::kUnknown, Reason::kTransferNotFound,
                                   "failed; why is no longer kept")),
               {}, out->mutable_status());

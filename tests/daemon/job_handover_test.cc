@@ -166,7 +166,7 @@ TEST_F(JobHandoverTest, NeitherStageOfAJobThatSendsIsWaitedFor) {
   OnOver(sent);
   jobs_.Join();
   EXPECT_EQ(jobs_.Find(IdOf(*session_, second)), std::nullopt);
-  EXPECT_EQ(session_->spare().size(), 1u) << "its memory is let go of";
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u) << "its memory is let go of";
 
   const PostReply first = jobs_.Post(*session_, Exchange(128, "/2"));
   ASSERT_THAT(first.status, Is("OK"));
@@ -184,7 +184,7 @@ TEST_F(JobHandoverTest, NeitherStageOfAJobThatSendsIsWaitedFor) {
   }
   jobs_.Join();
   EXPECT_EQ(jobs_.in_flight(), 1u);
-  EXPECT_EQ(session_->spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u);
   EXPECT_STREQ(jobs_.Find(long_)->state, "running");
 }
 

@@ -30,11 +30,11 @@ class JobMemoryTest : public ::testing::Test {
     other_ = rig_.Open(kConnection + 1, kBob);
   }
   absl::StatusOr<ArenaId> Take(Session& session, uint64_t bytes) {
-    auto taken = rig_.table.TakeJobMemory(session, *rig_.devices.table.Find(GlobalDeviceId(1)),
-                                          bytes, [this](ArenaId arena, absl::Status status) {
-                                            EXPECT_THAT(status, Is("OK"));
-                                            given_.push_back(arena);
-                                          });
+    auto taken = rig_.table.job_memory().Take(session, *rig_.devices.table.Find(GlobalDeviceId(1)),
+                                              bytes, [this](ArenaId arena, absl::Status status) {
+                                                EXPECT_THAT(status, Is("OK"));
+                                                given_.push_back(arena);
+                                              });
     rig_.Settle();
     return taken;
   }
@@ -44,7 +44,7 @@ class JobMemoryTest : public ::testing::Test {
     return taken.value_or(ArenaId());
   }
   void Return(ArenaId arena) {
-    rig_.table.ReturnJobMemory(arena);
+    rig_.table.job_memory().Return(arena);
     rig_.Settle();
   }
 
@@ -66,7 +66,7 @@ TEST(JobMemoryPagesTest, AreMadeInTurnsWithWhatOthersWant) {
   absl::Notification posted;
   device.memory->Post([&] { posted.WaitForNotification(); });
   const auto taken =
-      rig.table.TakeJobMemory(session, device, kBytes, [&](ArenaId, absl::Status status) {
+      rig.table.job_memory().Take(session, device, kBytes, [&](ArenaId, absl::Status status) {
         order.push_back(absl::StrCat("made: ", status.ToString()));
       });
   device.memory->Post([&] { order.push_back("another's"); });
@@ -75,7 +75,7 @@ TEST(JobMemoryPagesTest, AreMadeInTurnsWithWhatOthersWant) {
   EXPECT_THAT(order, ElementsAre("another's", "made: OK"));
   const Arena& arena = *rig.table.FindArena(*taken);
   EXPECT_EQ(arena.mapping->data()[kBytes - 1], std::byte{0});
-  rig.table.ReturnJobMemory(*taken);
+  rig.table.job_memory().Return(*taken);
 }
 
 TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
@@ -84,10 +84,10 @@ TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
               Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "8192 bytes (limits.job_memory)"));
   EXPECT_THAT(Take(*other_, uint64_t{2} << 20).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
   const ArenaId second = MustTake(*other_, 6000);
-  EXPECT_TRUE(rig_.table.AwaitsMemory(second));
+  EXPECT_TRUE(rig_.table.job_memory().Awaits(second));
   EXPECT_EQ(other_->use().arenas, 0u) << "it counts when it is there";
-  EXPECT_THAT(other_->ListArenas(), IsEmpty());
-  EXPECT_THAT(rig_.table.JobMemoryText(second),
+  EXPECT_THAT(other_->arenas().List(), IsEmpty());
+  EXPECT_THAT(rig_.table.job_memory().TextOf(second),
               ::testing::AllOf(HasSubstr("6000 bytes, of which 2192 of 8192"),
                                HasSubstr("(trainer) 6000 bytes")));
   Return(first);
@@ -95,7 +95,7 @@ TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
   EXPECT_EQ(one_->use().arenas, 0u) << "what its jobs had left made room";
   EXPECT_EQ(other_->use().bytes, 6000u);
   Return(second);
-  EXPECT_EQ(other_->spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(other_->id()).size(), 1u);
   EXPECT_EQ(MustTake(*other_, 4000), second) << "the one that is there";
 }
 
@@ -125,13 +125,13 @@ TEST_F(JobMemoryTest, WhoIsAtHisQuotaHoldsUpNobodyElse) {
   EXPECT_THAT(Take(*one_, 8193).status(), Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY"));
   rig_.RegisterGood(kConnection, 4096);  // now nothing is left
   const ArenaId second = MustTake(*one_, 4000);
-  EXPECT_TRUE(rig_.table.AwaitsMemory(second));
+  EXPECT_TRUE(rig_.table.job_memory().Awaits(second));
   const ArenaId others = MustTake(*other_, 100);
-  EXPECT_FALSE(rig_.table.AwaitsMemory(others));
+  EXPECT_FALSE(rig_.table.job_memory().Awaits(others));
   Return(first);
-  EXPECT_FALSE(rig_.table.AwaitsMemory(second));
+  EXPECT_FALSE(rig_.table.job_memory().Awaits(second));
   // All that is left is the client's own: it would wait for itself.
-  rig_.table.ReturnJobMemory(second);
+  rig_.table.job_memory().Return(second);
   rig_.RegisterGood(kConnection, 4096);
   EXPECT_THAT(Take(*one_, 4000).status(), Is("RESOURCE_EXHAUSTED/QUOTA_BYTES"));
 }
@@ -140,22 +140,23 @@ TEST_F(JobMemoryTest, WhoIsAtHisQuotaHoldsUpNobodyElse) {
 TEST_F(JobMemoryTest, WhatOthersHaveLeftIsNotThereBeforeItsOwnerIsTold) {
   rig_.RegisterGood(kConnection + 1, other_->limits().quota.bytes - 4096);
   MustTake(*other_, 4000);
-  ASSERT_TRUE(rig_.table.AwaitsMemory(MustTake(*other_, 4000))) << "so that others queue too";
+  ASSERT_TRUE(rig_.table.job_memory().Awaits(MustTake(*other_, 4000)))
+      << "so that others queue too";
   Return(MustTake(*one_, 4000));
-  ASSERT_EQ(one_->spare().size(), 1u);
+  ASSERT_EQ(rig_.table.job_memory().spares(one_->id()).size(), 1u);
   given_.clear();
-  const auto taken = rig_.table.TakeJobMemory(
+  const auto taken = rig_.table.job_memory().Take(
       *one_, *rig_.devices.table.Find(GlobalDeviceId(1)), 4000,
       [this](ArenaId arena, const absl::Status&) { given_.push_back(arena); });
   ASSERT_THAT(taken.status(), Is("OK"));
-  EXPECT_FALSE(rig_.table.AwaitsMemory(*taken));
+  EXPECT_FALSE(rig_.table.job_memory().Awaits(*taken));
   EXPECT_EQ(rig_.table.FindArena(*taken)->mapping, nullptr)
       << "it looks as if it could be returned";
   rig_.Settle();
   EXPECT_THAT(given_, ElementsAre(*taken));
   EXPECT_NE(rig_.table.FindArena(*taken)->mapping, nullptr);
   Return(*taken);
-  EXPECT_THAT(one_->spare(), ElementsAre(*taken));
+  EXPECT_THAT(rig_.table.job_memory().spares(one_->id()), ElementsAre(*taken));
 }
 
 TEST_F(JobMemoryTest, WhatIsAwaitedNoMoreMakesWay) {
@@ -206,7 +207,7 @@ TEST_F(JobWaitsForMemoryTest, UntilItsDeadline) {
   jobs_.OnTime(rig_.control.Now() + absl::Seconds(3));
   for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
   EXPECT_THAT(
-      *session_->FindFailure(reply.first_transfer_id),
+      *session_->endings().FindFailure(reply.first_transfer_id),
       Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "not begun within 2 s; it waited for its memory"));
 }
 
@@ -216,7 +217,7 @@ TEST_F(JobWaitsForMemoryTest, OrIsCancelledOrEndsWithItsSession) {
   EXPECT_TRUE(jobs_.Cancel(MakeTransferId(session_->id(), reply.first_transfer_id),
                            Error(absl::StatusCode::kCancelled, Reason::kCancelled, "enough")));
   for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
-  EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
+  EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
   poisoned_.clear();
   const SessionId id = session_->id();
   rig_.table.OnClosed(kConnection);

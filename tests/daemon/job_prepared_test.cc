@@ -68,10 +68,10 @@ class JobPreparedTest : public JobTableTest {
     transfers_[reply.prepared_batch] = batch.specs[0].layout;
     return reply.prepared_batch;
   }
-  PreparedBatch& Words(uint32_t number) { return *session_.FindPrepared(number)->batch; }
+  PreparedBatch& Words(uint32_t number) { return *session_.prepared().Find(number)->batch; }
   void EndTransfer(uint32_t number, absl::Status status) {
     Ended ended;
-    ended.transfer = session_.FindPrepared(number)->first;
+    ended.transfer = session_.prepared().Find(number)->first;
     ended.over_timeline = number;
     ended.prepared = true;
     ended.layout = transfers_[number];
@@ -261,11 +261,11 @@ TEST_F(JobPreparedTest, EndsWithATransferAndTakesTheOthersAlong) {
   PostBatch batch = Prepared(in, out);
   AddJob(batch, std::nullopt, std::nullopt, 128);
   const PostReply reply = Post(std::move(batch));
-  session_.FindPrepared(in)->released = {7, 8};
+  session_.prepared().Find(in)->released = {7, 8};
   EndTransfer(in, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable, "gone"));
   EXPECT_THAT(session_.TakeReleased(), IsEmpty()) << "the job may still look at its words";
   EXPECT_EQ(poisoned_.size(), 1u);
-  EXPECT_THAT(poisoned_[session_.FindPrepared(out)->first], Is("ABORTED/POISONED", "gone"));
+  EXPECT_THAT(poisoned_[session_.prepared().Find(out)->first], Is("ABORTED/POISONED", "gone"));
   RunAll();
   EXPECT_EQ(heard_, 0);
   EXPECT_THAT(Status(IdOf(reply)), HasSubstr("ABORTED/POISONED prepared transfer 1"));
@@ -273,7 +273,7 @@ TEST_F(JobPreparedTest, EndsWithATransferAndTakesTheOthersAlong) {
               HasSubstr("ABORTED/POISONED its prepared batch has ended with job 3"));
   EXPECT_EQ(Over(reply.prepared_batch), FERRY_PREPARED_ENDED);
   EXPECT_EQ(jobs_.in_flight(), 0u);
-  EXPECT_EQ(session_.FindPrepared(in), nullptr) << "now it is forgotten";
+  EXPECT_EQ(session_.prepared().Find(in), nullptr) << "now it is forgotten";
   EndTransfer(out, poisoned_.begin()->second);
   EXPECT_EQ(session_.use().transfers_in_flight, 0u);
 }
@@ -360,18 +360,18 @@ TEST_F(JobPreparedTest, ADrainWaitsForWhatIsFired) {
   const uint32_t in = Transfer(Side::kReceive), out = Transfer(Side::kSend);
   const PostReply reply = Post(Prepared(in, out));
   std::vector<TransferId> idle;
-  session_.ListIdlePrepared(idle);
+  session_.prepared().ListIdle(idle);
   EXPECT_EQ(idle.size(), 3u) << "with what it is joined to";
   idle.clear();
   Word(reply.prepared_batch) = 1;
-  session_.ListIdlePrepared(idle);
+  session_.prepared().ListIdle(idle);
   EXPECT_THAT(idle, IsEmpty());
   Words(in).Over(1, 1);
   runner_.Poll();
-  session_.ListIdlePrepared(idle);
+  session_.prepared().ListIdle(idle);
   EXPECT_THAT(idle, IsEmpty()) << "what it made is being sent";
   Words(out).Over(1, 1);
-  session_.ListIdlePrepared(idle);
+  session_.prepared().ListIdle(idle);
   EXPECT_EQ(idle.size(), 3u);
   jobs_.CancelAll(Error(absl::StatusCode::kUnavailable, Reason::kDraining, "drained"));
   RunAll();
@@ -391,7 +391,7 @@ TEST_F(JobPreparedTest, WhatCannotBeJoinedIsListed) {
                           "runs[1].bindings[1] FAILED_PRECONDITION/FIELD_INVALID"));
   EXPECT_EQ(Word(in), 0u);
   EXPECT_EQ(jobs_.in_flight(), 0u);
-  EXPECT_FALSE(session_.FindPrepared(in)->joined);
+  EXPECT_FALSE(session_.prepared().Find(in)->joined);
 }
 
 TEST_F(JobPreparedTest, IsJoinedToWhatTouchesAPartOfItsBytesButNotToWhatTouchesNone) {
@@ -402,9 +402,9 @@ TEST_F(JobPreparedTest, IsJoinedToWhatTouchesAPartOfItsBytesButNotToWhatTouchesN
   EXPECT_THAT(std::string(refused.violations[0].status.message()),
               HasSubstr("sends none of the 64 bytes of @y, which are in "));
   EXPECT_THAT(std::string(refused.violations[0].status.message()), HasSubstr(" at offset 128"));
-  EXPECT_FALSE(session_.FindPrepared(out)->joined);
+  EXPECT_FALSE(session_.prepared().Find(out)->joined);
   Post(Prepared(std::nullopt, out, 124));
-  EXPECT_TRUE(session_.FindPrepared(out)->joined);
+  EXPECT_TRUE(session_.prepared().Find(out)->joined);
 }
 
 }  // namespace

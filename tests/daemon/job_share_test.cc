@@ -127,7 +127,7 @@ TEST_F(JobShareTest, AFiringIsPutAsideForPostedJobsOfOthersButNotForItsOwnSessio
   compute_.RunAll();
   auto& pages = *static_cast<ferry_timeline_pages*>(const_cast<void*>(other_->timelines().begin()));
   pages.prepared_defined[reply.prepared_batch].value = 1;
-  const PreparedBatch& words = *other_->FindPrepared(reply.prepared_batch)->batch;
+  const PreparedBatch& words = *other_->prepared().Find(reply.prepared_batch)->batch;
   const TransferId next = PostShort(*session_, arena_);
   EXPECT_TRUE(runner_.Poll());
   EXPECT_EQ(words.begun(), 1u);

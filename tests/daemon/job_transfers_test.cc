@@ -60,7 +60,7 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_EQ(session_->timelines().over_value(0), 1u);
   EXPECT_EQ(session_->use().transfers_in_flight, 0u);
   // Of its transfers the client is told nothing.
-  EXPECT_EQ(session_->next_event() - session_->first_event(), 1u);
+  EXPECT_EQ(session_->endings().next() - session_->endings().first(), 1u);
 }
 
 TEST_F(JobTransfersTest, OthersHaveTheirTurnWhileOneWaits) {
@@ -88,12 +88,13 @@ TEST_F(JobTransfersTest, MemoryIsUsedAgain) {
     EXPECT_EQ(jobs_.in_flight(), 0u);
     EXPECT_EQ(session_->use().arenas, 2u);
   }
-  EXPECT_EQ(session_->spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u);
   // No client has it.
-  EXPECT_THAT(session_->FindArena(session_->spare()[0]).status(), Is("NOT_FOUND/ARENA_NOT_FOUND"));
+  EXPECT_THAT(session_->arenas().Find(rig_.table.job_memory().spares(session_->id())[0]).status(),
+              Is("NOT_FOUND/ARENA_NOT_FOUND"));
   // It makes room for what the client asks for: four arenas are its quota.
   for (int i = 0; i < 3; ++i) rig_.RegisterGood(kConnection, 4096);
-  EXPECT_THAT(session_->spare(), IsEmpty());
+  EXPECT_THAT(rig_.table.job_memory().spares(session_->id()), IsEmpty());
   EXPECT_EQ(session_->use().arenas, 4u);
   EXPECT_THAT(jobs_.Post(*session_, Exchange()).status,
               Is("RESOURCE_EXHAUSTED/QUOTA_ARENAS", "memory of what it sends"));
@@ -114,9 +115,9 @@ TEST_F(JobTransfersTest, AJobFailsWithATransferAndPoisonsTheOthers) {
   EXPECT_STREQ(jobs_.List(1)[0].state, "ending");
   Over(send, poisoned_.at(send));
   EXPECT_EQ(jobs_.in_flight(), 0u);
-  EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id),
+  EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id),
               Is("UNAVAILABLE/PEER_UNREACHABLE", "its receive 'k' from 'other'"));
-  EXPECT_EQ(session_->spare().size(), 1u);
+  EXPECT_EQ(rig_.table.job_memory().spares(session_->id()).size(), 1u);
 }
 
 TEST_F(JobTransfersTest, ACancelledJobEndsItsTransfersBeforeAndAfterItRan) {
@@ -131,7 +132,8 @@ TEST_F(JobTransfersTest, ACancelledJobEndsItsTransfersBeforeAndAfterItRan) {
     EXPECT_EQ(poisoned_.size(), 2u);
     for (const auto& [id, why] : std::map(poisoned_)) Over(id, why);
     EXPECT_EQ(jobs_.in_flight(), 0u);
-    EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id), Is("CANCELLED/CANCELLED"));
+    EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id),
+                Is("CANCELLED/CANCELLED"));
     posted_.clear();
     poisoned_.clear();
   }
@@ -168,7 +170,7 @@ TEST_F(JobTransfersTest, ADeadlineBetweenTwoStagesHoldsWhateverTheTransfersSay) 
     ASSERT_EQ(poisoned_.size(), 1u);
     Over(Posted(Side::kSend), poisoned_.begin()->second);
     EXPECT_EQ(jobs_.in_flight(), 0u);
-    EXPECT_THAT(*session_->FindFailure(reply.first_transfer_id),
+    EXPECT_THAT(*session_->endings().FindFailure(reply.first_transfer_id),
                 Is(well ? "DEADLINE_EXCEEDED/NOT_READY" : "DEADLINE_EXCEEDED/WAITING_FOR_PEER"));
     posted_.clear();
     poisoned_.clear();

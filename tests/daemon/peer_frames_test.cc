@@ -270,7 +270,7 @@ TEST(PeerFramesHeard, BeforeTheStreamsEndCountThoughTheyAreReadAfterIt) {
   rig.HearOnSocket(
       kTheirs, 1,
       {Done{MakeTransferId(rig.session().id(), send), absl::OkStatus(), Route::kMapped}});
-  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
   rig.peers->OnSocketClosed(kTheirs);
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   EXPECT_EQ(rig.RowOf(kNodeC).error, "the link to node-c closed: reset");

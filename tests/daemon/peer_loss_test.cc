@@ -99,8 +99,8 @@ TEST(PeerLoss, AClosedLinkIsLostAtOnceAndWhatWasAgreedOnItEnds) {
   rig.driver->AfterBatch();
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
-  ASSERT_TRUE(rig.session().FindFailure(send).has_value());
-  EXPECT_THAT(*rig.session().FindFailure(send), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  ASSERT_TRUE(rig.session().endings().FindFailure(send).has_value());
+  EXPECT_THAT(*rig.session().endings().FindFailure(send), Is("UNAVAILABLE/PEER_UNREACHABLE"));
 }
 
 TEST(PeerLoss, ADialThatFailsEndsNoTransfer) {

@@ -24,17 +24,16 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, 
   sessions = std::make_unique<SessionTable>(
       control, devices.table, session_options,
       SessionTable::Hooks{
-          [](Door::ConnectionId, const AttachReply&, const std::vector<int>&) { return true; },
-          [](Door::ConnectionId) {},
-          [this](Session& session, PostBatch batch) {
-            return driver->Post(session, std::move(batch));
-          },
-          [this](Task task) { control.Post(std::move(task)); },
-          [this](SessionId id) { driver->EndSession(id); },
-          [this](ArenaId arena) { peers->OnArenaGone(arena); },
-          [this](TransferId transfer, const absl::Status& why) {
-            driver->EndPrepared(transfer, why);
-          }});
+          .send = [](Door::ConnectionId, const AttachReply&,
+                     const std::vector<int>&) { return true; },
+          .close = [](Door::ConnectionId) {},
+          .post = [this](Session& session,
+                         PostBatch batch) { return driver->Post(session, std::move(batch)); },
+          .later = [this](Task task) { control.Post(std::move(task)); },
+          .ended = [this](SessionId id) { driver->EndSession(id); },
+          .arena_gone = [this](ArenaId arena) { peers->OnArenaGone(arena); },
+          .end_prepared = [this](TransferId transfer,
+                                 const absl::Status& why) { driver->EndPrepared(transfer, why); }});
 
   DeviceMap map;
   map.self = kNodeB;
@@ -229,7 +228,7 @@ ArenaId PeerRig::Register(uint64_t bytes) {
       std::move(fds));
   devices.Settle();
   control.RunAll();
-  return session().ListArenas().back()->id;
+  return session().arenas().List().back()->id;
 }
 
 uint64_t PeerRig::PostReceive(ArenaId arena, uint64_t bytes, const std::string& key) {

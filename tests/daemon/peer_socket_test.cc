@@ -253,7 +253,9 @@ struct Fetching : PeerRig {
   }
   std::string Received() { return std::string(reinterpret_cast<char*>(mapping()), 8); }
   std::byte* mapping() { return sessions->FindArena(arena)->mapping->data(); }
-  absl::Status Failure(uint64_t id) { return session().FindFailure(id).value_or(absl::OkStatus()); }
+  absl::Status Failure(uint64_t id) {
+    return session().endings().FindFailure(id).value_or(absl::OkStatus());
+  }
 
   ArenaId arena;
   uint64_t receive = 0;
@@ -267,13 +269,13 @@ TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
              MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
-  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
   EXPECT_EQ(rig.Received(), "12345678");
   // It stays mapped: the next one is not asked for.
   const size_t before = rig.requests.size();
   rig.PostReceive(rig.arena, 8, "k2");
   rig.Hear(rig.stream, {rig.OfferOfNodeC(2, ArenaId(7), 8, "k2")});
-  EXPECT_EQ(rig.session().transfers_ok(), 2u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 2u);
   EXPECT_THAT(rig.requests, SizeIs(before));
   // Until its owner takes it back.
   rig.Hear(rig.stream, {}, {ArenaId(7)});
@@ -288,7 +290,7 @@ TEST(PeerSocketFetch, BytesOfAnOwnerThatGaveUpTheLinkAreNotBelieved) {
   rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
-  EXPECT_EQ(rig.session().transfers_ok(), 0u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
   EXPECT_THAT(rig.Failure(rig.receive),
               Is("UNAVAILABLE/PEER_UNREACHABLE", "gave up the link during the copy"));
 }
@@ -299,7 +301,7 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
     answer(rig);
     rig.Turn();
     EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
-    EXPECT_EQ(rig.session().transfers_ok(), 0u);
+    EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
     return std::string(rig.Failure(rig.receive).message());
   };
   EXPECT_THAT(failure([](Fetching& rig) {
@@ -333,7 +335,7 @@ TEST(PeerSocketFetch, WhatIsNotTakenIsAskedAgain) {
     const uint64_t receive = rig.PostReceive(arena, 8, key);
     rig.requests_taken = false;
     rig.Hear(stream, {rig.OfferOfNodeC(number, ArenaId(6 + number), 8, key)});
-    EXPECT_FALSE(rig.session().FindFailure(receive).has_value());
+    EXPECT_FALSE(rig.session().endings().FindFailure(receive).has_value());
     return receive;
   };
   post(1, "k");
@@ -346,13 +348,13 @@ TEST(PeerSocketFetch, WhatIsNotTakenIsAskedAgain) {
   rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
-  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
 
   const uint64_t lost = post(2, "k2");
   rig.peers->OnSocketClosed(rig.requests.back().connection);
   rig.Turn();
-  ASSERT_TRUE(rig.session().FindFailure(lost).has_value());
-  EXPECT_THAT(*rig.session().FindFailure(lost), Is("UNAVAILABLE/PEER_UNREACHABLE"));
+  ASSERT_TRUE(rig.session().endings().FindFailure(lost).has_value());
+  EXPECT_THAT(*rig.session().endings().FindFailure(lost), Is("UNAVAILABLE/PEER_UNREACHABLE"));
 }
 
 TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
@@ -372,7 +374,7 @@ TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
   answer(last.connection + 1, last.request.sequence);
   EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
   answer(last.connection, last.request.sequence);
-  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
 }
 
 TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
@@ -384,7 +386,7 @@ TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
   rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              SealedMemfd(4096));
   rig.Turn();  // too late for anything
-  EXPECT_EQ(rig.session().transfers_ok(), 0u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
 }
 
 // A peer that restarts begins its arena ids anew.
@@ -405,7 +407,7 @@ TEST(PeerSocketFetch, AFailureOfTheLinkBeforeIsNotTakenForOneOfThisLink) {
   rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("abcdefgh"));
   rig.Turn();
-  EXPECT_EQ(rig.session().transfers_ok(), 1u);
+  EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
   EXPECT_EQ(rig.Received(), "abcdefgh");
 }
 

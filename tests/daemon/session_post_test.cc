@@ -143,10 +143,10 @@ TEST(SessionPost, ATableKeepsItsArenaUntilItIsOver) {
   PostBatch batch = rig.Batch({*Layout::BlockTable(ArenaId(7), 0, 10, {1, 2, 3})});
   ASSERT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
   const PostReply reply = rig.session.Admit(batch);
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)),
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(7)),
               Is("FAILED_PRECONDITION/FIELD_INVALID", "1 transfers use it"));
   rig.End(batch, reply, 0);
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(7)), Is("OK"));
 }
 
 TEST(SessionPost, AnArenaCountsTransfersNotTheirRanges) {
@@ -161,14 +161,14 @@ TEST(SessionPost, AnArenaCountsTransfersNotTheirRanges) {
                                Layout({{ArenaId(7), 8, 1}})});
   ASSERT_THAT(rig.session.CheckAndComplete(batch, kNow), IsEmpty());
   const PostReply reply = rig.session.Admit(batch);
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)),
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(7)),
               Is("FAILED_PRECONDITION/FIELD_INVALID", "2 transfers use it"));
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(8)),
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(8)),
               Is("FAILED_PRECONDITION/FIELD_INVALID", "1 transfers use it"));
   rig.End(batch, reply, 0);
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(8)), Is("OK"));
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(8)), Is("OK"));
   rig.End(batch, reply, 1);
-  EXPECT_THAT(rig.session.TakeArena(ArenaId(7)), Is("OK"));
+  EXPECT_THAT(rig.session.arenas().Take(ArenaId(7)), Is("OK"));
 }
 
 TEST(SessionPost, EveryBadRangeIsListed) {
@@ -176,7 +176,7 @@ TEST(SessionPost, EveryBadRangeIsListed) {
   rig.AddArena(7, 100);
   rig.AddArena(8, 100, /*device=*/2);
   rig.AddArena(9, 100);
-  ASSERT_THAT(rig.session.TakeArena(ArenaId(9)), Is("OK"));
+  ASSERT_THAT(rig.session.arenas().Take(ArenaId(9)), Is("OK"));
   PostBatch batch = rig.Batch({{{ArenaId(6), 0, 1}, {ArenaId(7), 0, 1}, {ArenaId(6), 0, 1}},
                                {{ArenaId(8), 0, 1}},
                                {{ArenaId(7), 0, 1}},
@@ -279,15 +279,15 @@ TEST(SessionPost, WhatIsKeptIsLimitedAndGivenBack) {
 
 TEST(SessionPost, TextsOfFailuresAreForgottenWhenTheyAreTooMuch) {
   SessionRig rig({{1000, 3, 10'000, 4096}, absl::Seconds(60)});
-  const size_t many = Session::kFailureBytesKept / 1000 + 10;
+  const size_t many = EndingLog::kFailureBytesKept / 1000 + 10;
   PostBatch batch = rig.Empty(many);
   const PostReply reply = rig.Post(batch);
   for (size_t i = 0; i < many; ++i) {
     rig.End(batch, reply, i, absl::AbortedError(std::string(1000, 'x')));
   }
-  EXPECT_EQ(rig.session.FindFailure(reply.first_transfer_id), std::nullopt);
-  EXPECT_GE(rig.session.forgotten_failures(), reply.first_transfer_id);
-  EXPECT_NE(rig.session.FindFailure(reply.first_transfer_id + many - 1), std::nullopt);
+  EXPECT_EQ(rig.session.endings().FindFailure(reply.first_transfer_id), std::nullopt);
+  EXPECT_GE(rig.session.endings().forgotten_failures(), reply.first_transfer_id);
+  EXPECT_NE(rig.session.endings().FindFailure(reply.first_transfer_id + many - 1), std::nullopt);
 }
 
 TEST(SessionPost, DataMayBeDefinedAlready) {
@@ -336,9 +336,9 @@ TEST(SessionRequests, ARepeatedOneGetsTheFirstAnswer) {
   PostBatch batch = rig.Empty(2);
   batch.request_id = "r1";
   batch.request_hash = 77;
-  EXPECT_FALSE(rig.session.FindRequest(batch).has_value());
-  rig.session.RememberRequest(batch, rig.Post(batch));
-  const std::optional<PostReply> again = rig.session.FindRequest(batch);
+  EXPECT_FALSE(rig.session.requests().Find(batch).has_value());
+  rig.session.requests().Remember(batch, rig.Post(batch));
+  const std::optional<PostReply> again = rig.session.requests().Find(batch);
   ASSERT_TRUE(again.has_value());
   EXPECT_THAT(again->status, Is("OK"));
   EXPECT_EQ(again->first_transfer_id, 1u);
@@ -350,9 +350,9 @@ TEST(SessionRequests, TheSameIdWithAnotherBatchIsRefused) {
   PostBatch batch = rig.Empty(2);
   batch.request_id = "r1";
   batch.request_hash = 77;
-  rig.session.RememberRequest(batch, rig.Post(batch));
+  rig.session.requests().Remember(batch, rig.Post(batch));
   batch.request_hash = 78;
-  const std::optional<PostReply> reply = rig.session.FindRequest(batch);
+  const std::optional<PostReply> reply = rig.session.requests().Find(batch);
   ASSERT_TRUE(reply.has_value());
   EXPECT_THAT(reply->status,
               Is("ALREADY_EXISTS/REQUEST_ID_REUSED", "request id 'r1' was used before"));
@@ -361,8 +361,8 @@ TEST(SessionRequests, TheSameIdWithAnotherBatchIsRefused) {
 TEST(SessionRequests, WithoutAnIdNothingIsRepeated) {
   SessionRig rig;
   PostBatch batch = rig.Empty(1);
-  rig.session.RememberRequest(batch, rig.Post(batch));
-  EXPECT_FALSE(rig.session.FindRequest(batch).has_value());
+  rig.session.requests().Remember(batch, rig.Post(batch));
+  EXPECT_FALSE(rig.session.requests().Find(batch).has_value());
 }
 
 TEST(SessionRequests, TheLast1024AreKept) {
@@ -376,19 +376,19 @@ TEST(SessionRequests, TheLast1024AreKept) {
   const auto remember = [&](uint64_t i) {
     PostReply reply;
     reply.first_transfer_id = i;
-    rig.session.RememberRequest(request(i), reply);
+    rig.session.requests().Remember(request(i), reply);
   };
   for (uint64_t i = 0; i < 1024; ++i) remember(i);
-  EXPECT_TRUE(rig.session.FindRequest(request(0)).has_value());
+  EXPECT_TRUE(rig.session.requests().Find(request(0)).has_value());
   remember(1024);
-  EXPECT_FALSE(rig.session.FindRequest(request(0)).has_value());
+  EXPECT_FALSE(rig.session.requests().Find(request(0)).has_value());
   for (const uint64_t i : {1, 1024}) {
-    ASSERT_TRUE(rig.session.FindRequest(request(i)).has_value()) << i;
-    EXPECT_EQ(rig.session.FindRequest(request(i))->first_transfer_id, i);
+    ASSERT_TRUE(rig.session.requests().Find(request(i)).has_value()) << i;
+    EXPECT_EQ(rig.session.requests().Find(request(i))->first_transfer_id, i);
   }
   remember(0);  // a forgotten one is a new one
-  EXPECT_TRUE(rig.session.FindRequest(request(0)).has_value());
-  EXPECT_FALSE(rig.session.FindRequest(request(1)).has_value());
+  EXPECT_TRUE(rig.session.requests().Find(request(0)).has_value());
+  EXPECT_FALSE(rig.session.requests().Find(request(1)).has_value());
 }
 
 }  // namespace

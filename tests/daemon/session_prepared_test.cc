@@ -36,7 +36,7 @@ class SessionPreparedTest : public ::testing::Test {
     ended.status = Error(absl::StatusCode::kCancelled, Reason::kCancelled, "over");
     session_.OnEnded(ended);
   }
-  void Release(uint32_t number) { session_.FindPrepared(number)->released = {7, 8}; }
+  void Release(uint32_t number) { session_.prepared().Find(number)->released = {7, 8}; }
   uint64_t Over(uint32_t number) { return rig_.pages().prepared_over[number].value; }
 
   SessionRig rig_;
@@ -66,8 +66,9 @@ TEST_F(SessionPreparedTest, TheWordEndsWithTheLastTransfer) {
   EXPECT_EQ(Over(number), FERRY_PREPARED_ENDED);
   EXPECT_EQ(rig_.pages().prepared_over[number].first_failed, 1u);
   EXPECT_EQ(session_.use().transfers_in_flight, 0u);
-  EXPECT_THAT(*session_.FindFailure(replies_[0].first_transfer_id + 1), Is("CANCELLED/CANCELLED"));
-  EXPECT_EQ(session_.next_event(), 3u) << "watchers see them end as others";
+  EXPECT_THAT(*session_.endings().FindFailure(replies_[0].first_transfer_id + 1),
+              Is("CANCELLED/CANCELLED"));
+  EXPECT_EQ(session_.endings().next(), 3u) << "watchers see them end as others";
 }
 
 TEST_F(SessionPreparedTest, AReleaseIsAnsweredWhenNothingIsLeft) {
@@ -79,7 +80,7 @@ TEST_F(SessionPreparedTest, AReleaseIsAnsweredWhenNothingIsLeft) {
   ASSERT_THAT(askers, SizeIs(1));
   EXPECT_EQ(askers[0].connection, 7u);
   EXPECT_EQ(askers[0].sequence, 8u);
-  EXPECT_EQ(session_.FindPrepared(number), nullptr);
+  EXPECT_EQ(session_.prepared().Find(number), nullptr);
 }
 
 TEST_F(SessionPreparedTest, ThereMayBe256) {
@@ -94,17 +95,17 @@ TEST_F(SessionPreparedTest, ThereMayBe256) {
 
 TEST_F(SessionPreparedTest, ItCountsWhatIsArmedAndWhatWasFired) {
   const uint32_t number = Post(2);
-  PreparedBatch& batch = *session_.FindPrepared(number)->batch;
-  EXPECT_EQ(session_.prepared_armed(), 0u);
+  PreparedBatch& batch = *session_.prepared().Find(number)->batch;
+  EXPECT_EQ(session_.prepared().armed(), 0u);
   batch.Arm(), batch.Arm();
-  EXPECT_EQ(session_.prepared_armed(), 1u);
+  EXPECT_EQ(session_.prepared().armed(), 1u);
   batch.Over(1, 2), batch.Over(2, 2);
-  EXPECT_EQ(session_.prepared_firings(), 2u);
+  EXPECT_EQ(session_.prepared().firings(), 2u);
   End(0, 0), End(0, 1);
-  EXPECT_EQ(session_.prepared_armed(), 0u);
+  EXPECT_EQ(session_.prepared().armed(), 0u);
   Release(number);
   session_.TakeReleased();
-  EXPECT_EQ(session_.prepared_firings(), 2u) << "what is forgotten still counts";
+  EXPECT_EQ(session_.prepared().firings(), 2u) << "what is forgotten still counts";
 }
 
 TEST(ConvertPrepared, WhatMeansNothingIsRefused) {

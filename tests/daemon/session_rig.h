@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/session.h"
+#include "daemon/session/session.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {
@@ -26,13 +26,13 @@ class SessionRig {
 
   // Adds an arena as the session table does.
   Arena& AddArena(uint64_t id, uint64_t bytes, uint64_t device = 1) {
-    EXPECT_THAT(session.ReserveArena(bytes), Is("OK"));
+    EXPECT_THAT(session.arenas().Reserve(bytes), Is("OK"));
     auto arena = std::make_unique<Arena>();
     arena->id = ArenaId(id);
     arena->session = session.id();
     arena->device = GlobalDeviceId(device);
     arena->bytes = arena->held = bytes;
-    return session.AddArena(std::move(arena));
+    return session.arenas().Add(std::move(arena));
   }
 
   // A batch for device 1 with one transfer for each layout.

@@ -31,7 +31,7 @@ TEST(SessionTableArenas, RegisteredMemoryIsTheClientsOwn) {
   const ArenaId id = std::get<AttachArenaRegistered>(reply.body).arena;
   Arena* arena = rig.table.FindArena(id);
   ASSERT_NE(arena, nullptr);
-  EXPECT_EQ(*session->FindArena(id), arena);
+  EXPECT_EQ(*session->arenas().Find(id), arena);
   EXPECT_EQ(arena->session, session->id());
   EXPECT_EQ(arena->bytes, 8192u);
   ASSERT_EQ(pwrite(clients.get(), "ferry", 5, 5000), 5);
@@ -210,7 +210,7 @@ TEST(SessionTableEnd, OfAClientWithTransfersTheMemoryStaysUntilTheLastIsOver) {
   const ArenaId arena = rig.RegisterGood(kConnection, 4096);
   const Ended first = rig.Start(*session, arena), second = rig.Start(*session, arena);
   int told = 0;
-  session->AddWatcher([&] { ++told; });
+  session->endings().AddWatcher([&] { ++told; });
   rig.table.OnClosed(kConnection);
   EXPECT_EQ(told, 1);
   EXPECT_THAT(rig.ended, ElementsAre(id));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/field_error.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {
@@ -28,16 +28,18 @@ class SessionTableRig {
   explicit SessionTableRig(SessionTable::Options options = DefaultOptions())
       : devices({1, 2}),
         table(control, devices.table, std::move(options),
-              {[this](Door::ConnectionId connection, const AttachReply& reply,
-                      const std::vector<int>& fds) {
-                 sent.push_back({connection, reply, fds.size()});
-                 return clients_read;
-               },
-               [this](Door::ConnectionId connection) { closed.push_back(connection); },
-               [this](Session& session, PostBatch batch) { return post(session, batch); },
-               [this](Task task) { later.push_back(std::move(task)); },
-               [this](SessionId session) { ended.push_back(session); },
-               [this](ArenaId arena) { arenas_gone.push_back(arena); }}) {}
+              {.send =
+                   [this](Door::ConnectionId connection, const AttachReply& reply,
+                          const std::vector<int>& fds) {
+                     sent.push_back({connection, reply, fds.size()});
+                     return clients_read;
+                   },
+               .close = [this](Door::ConnectionId connection) { closed.push_back(connection); },
+               .post = [this](Session& session, PostBatch batch) { return post(session, batch); },
+               .later = [this](Task task) { later.push_back(std::move(task)); },
+               .ended = [this](SessionId session) { ended.push_back(session); },
+               .arena_gone = [this](ArenaId arena) { arenas_gone.push_back(arena); },
+               .end_prepared = {}}) {}
 
   static SessionTable::Options DefaultOptions() {
     SessionTable::Options options;

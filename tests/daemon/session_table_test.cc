@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions open, are found again and end. What they own: session_table_arena_test.cc.
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 
 #include <fcntl.h>
 
@@ -77,7 +77,7 @@ TEST(SessionTableHello, AResumedSessionGoesOnCountingAndIsNewInAllElse) {
   EXPECT_EQ(session.next_sequence(), 500u);
   EXPECT_FALSE(session.IsKnown(499)) << "of another life: nobody here knows how it ended";
   EXPECT_EQ(session.timelines().over_value(1), 9u);
-  EXPECT_THAT(session.ListArenas(), IsEmpty());
+  EXPECT_THAT(session.arenas().List(), IsEmpty());
   const ArenaId arena = rig.RegisterGood(kConnection, 4096);
   const Ended ended = SessionTableRig::Start(session, arena);
   EXPECT_EQ(SequenceOf(ended.transfer), 500u);

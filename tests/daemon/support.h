@@ -43,7 +43,7 @@ inline std::string NameOf(const absl::Status& status) {
   return absl::StrCat(absl::StatusCodeToString(status.code()), "/", ReasonName(ReasonOf(status)));
 }
 
-// EXPECT_THAT(session.FindArena(id), Is("NOT_FOUND/ID_STALE", "was released"));
+// EXPECT_THAT(session.arenas().Find(id), Is("NOT_FOUND/ID_STALE", "was released"));
 MATCHER_P2(Is, name, text, "") {
   const absl::Status& status = StatusIn(arg);
   *result_listener << "which is " << NameOf(status) << ": " << std::string(status.message());

@@ -112,22 +112,23 @@ DaemonCore::~DaemonCore() {
 }
 
 SessionTable::Hooks DaemonCore::TableHooks() {
-  return {
-      [this](Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds) {
-        return Send(connection, reply, fds);
-      },
-      [this](Door::ConnectionId connection) { connections_[connection] = false; },
-      [this](Session& session, PostBatch batch) {
-        return batch.runs_programs ? jobs_.Post(session, std::move(batch))
-                                   : driver_.Post(session, std::move(batch));
-      },
-      [this](Task task) { control_.Post(std::move(task)); },
-      [this](SessionId session) {
-        driver_.EndSession(session);
-        jobs_.EndSession(session);
-      },
-      [](ArenaId) {},
-      [this](TransferId transfer, const absl::Status& why) { driver_.EndPrepared(transfer, why); }};
+  return {.send = [this](Door::ConnectionId connection, const AttachReply& reply,
+                         const std::vector<int>& fds) { return Send(connection, reply, fds); },
+          .close = [this](Door::ConnectionId connection) { connections_[connection] = false; },
+          .post =
+              [this](Session& session, PostBatch batch) {
+                return batch.runs_programs ? jobs_.Post(session, std::move(batch))
+                                           : driver_.Post(session, std::move(batch));
+              },
+          .later = [this](Task task) { control_.Post(std::move(task)); },
+          .ended =
+              [this](SessionId session) {
+                driver_.EndSession(session);
+                jobs_.EndSession(session);
+              },
+          .arena_gone = [](ArenaId) {},
+          .end_prepared = [this](TransferId transfer,
+                                 const absl::Status& why) { driver_.EndPrepared(transfer, why); }};
 }
 
 TransferDriver::Hooks DaemonCore::DriverHooks() {

@@ -11,7 +11,7 @@
 
 #include "daemon/attach.h"
 #include "daemon/job_table.h"
-#include "daemon/session_table.h"
+#include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "tests/daemon/home.h"
 

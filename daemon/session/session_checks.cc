@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session finds wrong with a batch, and how its answer says so.
+// What a session finds wrong with a batch.
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
-#include "daemon/session.h"
+#include "daemon/session/session.h"
 
 namespace ferry {
 namespace {
@@ -30,35 +29,16 @@ absl::Status OutsideArena(const Layout& layout, const Range& extent, const Arena
 
 }  // namespace
 
-std::string FieldOf(size_t buffer, const Layout& layout, size_t range) {
-  const Layout::Blocks* blocks = layout.blocks();
-  if (layout.merged()) return absl::StrCat("buffers[", buffer, "].ranges");
-  if (blocks == nullptr) return absl::StrCat("buffers[", buffer, "].ranges[", range, "]");
-  return absl::StrCat("buffers[", buffer, blocks->is_table ? "].blocks" : "].strided");
-}
-
-std::string BindingField(size_t run, size_t binding) {
-  return absl::StrCat("runs[", run, "].bindings[", binding, "]");
-}
-
-absl::Status RefusedBatch(const std::vector<Violation>& violations, size_t batch_size) {
-  FERRY_CHECK(!violations.empty());
-  const Violation& first = violations.front();
-  return Annotate(first.status, absl::StrCat("nothing was posted: ", violations.size(),
-                                             violations.size() == 1 ? " problem" : " problems",
-                                             " in a batch of ", batch_size, "; ", first.field));
-}
-
 std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, absl::Time now) {
   const SessionUse& quota = limits_.quota;
-  const uint64_t wanted = use_.transfers_in_flight + count;
+  const uint64_t wanted = in_flight_ + count;
   if (wanted > quota.transfers_in_flight) {
     const bool ever = count <= quota.transfers_in_flight;
-    absl::Status full = Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
-                              absl::StrCat("post ", count, " transfers: ", id_.ToString(), " has ",
-                                           use_.transfers_in_flight, " of ",
-                                           quota.transfers_in_flight, " transfers in flight; ",
-                                           ever ? "wait for some to end" : "post fewer at once"));
+    absl::Status full =
+        Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
+              absl::StrCat("post ", count, " transfers: ", id_.ToString(), " has ", in_flight_,
+                           " of ", quota.transfers_in_flight, " transfers in flight; ",
+                           ever ? "wait for some to end" : "post fewer at once"));
     if (!ever) return full;
     return WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
   }
@@ -95,7 +75,7 @@ std::vector<Violation> Session::CheckRoom(const PostBatch& batch, uint64_t kept,
   if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), kept, now)) {
     violations.push_back({list, *std::move(full)});
   }
-  if (batch.prepare && prepared_.size() == FERRY_PREPARED_BATCHES) {
+  if (batch.prepare && prepared_.full()) {
     violations.push_back(
         {"prepare",
          Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
@@ -124,7 +104,7 @@ void Session::CheckRanges(PostBatch& batch, size_t entry, const Arena*& last,
     const Range& extent = extents[e];
     absl::Status status;
     if (last == nullptr || last->id != extent.arena) {
-      absl::StatusOr<Arena*> arena = FindArena(extent.arena);
+      absl::StatusOr<Arena*> arena = arenas_.Find(extent.arena);
       if (arena.ok()) {
         last = *arena;
       } else {

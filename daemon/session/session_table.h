@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// All sessions of the daemon: opens a session at its client's hello, finds it by its token, ends it
-// when its socket closes, and destroys it, with everything that it owned, once its last transfer is
-// over. Refuses clients and arenas beyond the bounds in Options, and new sessions while the daemon
-// drains. Home: control.
+// All clients of the daemon, as attach.sock brings them: opens a session at its client's hello,
+// finds it by its token, ends it when its socket closes, and destroys it, with everything that it
+// owned, once its last transfer is over. Answers each command of a client once. Refuses clients
+// beyond the bounds in Options, and new sessions while the daemon drains. Home: control. Owner:
+// Daemon.
+//
+// The table owns the sessions (SessionMap), their arenas by id (ArenaTable), and who registers
+// arenas for clients (ArenaRegistrar) and for jobs (JobMemory). session_hello.cc has what decides
+// who gets a session, session_table.cc the rest.
 #pragma once
 
 #include <deque>
@@ -22,7 +27,11 @@
 #include "daemon/attach.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
-#include "daemon/session.h"
+#include "daemon/session/arena_registrar.h"
+#include "daemon/session/arena_table.h"
+#include "daemon/session/job_memory.h"
+#include "daemon/session/session.h"
+#include "daemon/session/session_map.h"
 
 namespace ferry {
 
@@ -97,28 +106,11 @@ class SessionTable {
     return hooks_.post(session, std::move(batch));
   }
 
-  Session* Find(SessionId id);
-  Arena* FindArena(ArenaId id);  // an arena of any session; for launches
+  Session* Find(SessionId id) { return sessions_.Find(id); }
+  // An arena of any session; for launches. Null if there is none.
+  Arena* FindArena(ArenaId id) { return arenas_.Find(id); }
+  JobMemory& job_memory() { return job_memory_; }
 
-  // Takes memory for a job of the session: `bytes` (not 0) of a host device. It counts against the
-  // session's quota and against what all jobs together may have. It is memory that another job of
-  // the session has left, or a new arena that no client can name.
-  //
-  // A new arena has no mapping until `mapped` is called with OK. If there is no room, the arena is
-  // awaited: it gets its memory when other jobs have given back enough. One session's requests are
-  // served in the order of asking; among sessions the one is next that got memory longest ago.
-  // RESOURCE_EXHAUSTED if the memory would not fit even if all jobs were over.
-  using JobMemoryMapped = std::function<void(ArenaId, absl::Status)>;
-  absl::StatusOr<ArenaId> TakeJobMemory(Session& session, LocalDevice& device, uint64_t bytes,
-                                        JobMemoryMapped mapped);
-  // Gives it back, whether it is mapped, could not be mapped, or is still awaited. No transfer may
-  // use it any more.
-  void ReturnJobMemory(ArenaId id);
-  // Whether the memory is awaited, see TakeJobMemory.
-  bool AwaitsMemory(ArenaId id);
-  // For memory that is awaited: how much was asked for, how much there is, and who holds most. For
-  // people.
-  std::string JobMemoryText(ArenaId id);
   // Transfers of the session have ended. Answers requests that waited for that, unmaps arenas that
   // were freed and that no transfer uses any more. Destroys the session if its client is gone and
   // nothing of it is in flight.
@@ -126,20 +118,6 @@ class SessionTable {
   void OnTime(absl::Time now);
   // When OnTime wants to be called.
   absl::Time NextTimer() const;
-  // What the engine does not know of a prepared transfer, because it is in the words of its batch.
-  struct PreparedView {
-    uint64_t firings = 0;  // firings that are over
-    // Whether the client has stored the next firing's number; none if that would make no difference
-    std::optional<bool> fired;
-    std::string waits_for;
-  };
-  PreparedView ViewPrepared(const TransferEngine::Row& row);
-  // Prepared batches of all sessions that may be fired now; and firings of all batches that there
-  // ever were.
-  size_t prepared_armed() const;
-  uint64_t prepared_firings() const;
-  // The first transfer of each prepared batch of which no firing is under way.
-  std::vector<TransferId> IdlePrepared() const;
 
   void SetDraining(bool draining);
   // Takes from `options` the limits of sessions that attach from now on, and the bounds of the
@@ -149,14 +127,9 @@ class SessionTable {
   // Sessions whose client is connected; all sessions, those that are closing too.
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
-  std::vector<Session*> List() {
-    std::vector<Session*> all;
-    for (auto& [id, session] : sessions_) all.push_back(session.get());
-    return all;
-  }
-  // The sessions that hold the most memory of one device, or of all devices if `device` is null.
-  // For errors: "session 3 (trainer) 12884901888 bytes, ...".
-  std::string LargestHolders(const LocalDevice* device = nullptr) const;
+  std::vector<Session*> List() { return sessions_.List(); }
+  // For questions that are asked of all sessions.
+  const SessionMap& all() const { return sessions_; }
 
   struct Counts {
     // Sessions that were opened; clients that were refused.
@@ -175,20 +148,11 @@ class SessionTable {
   // The timelines of a new session: new pages, or the pages that its client has kept.
   absl::StatusOr<std::unique_ptr<TimelinePages>> PagesFor(const AttachHello& hello,
                                                           ReceivedFds fds) const;
-  // The status that the client of a session gets that an operator has closed: at once, and when it
-  // tries to resume.
-  static absl::Status ClosedByOperator();
   Session& Open(Door::ConnectionId connection, const Credentials& credentials,
                 const AttachHello& hello, std::unique_ptr<TimelinePages> pages);
   AttachWelcome WelcomeTo(const Session& session) const;
-  void OnRegister(Door::ConnectionId connection, SessionId session, uint64_t sequence,
+  void OnRegister(Door::ConnectionId connection, Session& session, uint64_t sequence,
                   const AttachRegisterArena& request, ReceivedFds fds);
-  void OnMapped(Door::ConnectionId connection, SessionId session, uint64_t sequence,
-                const AttachRegisterArena& request,
-                absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping);
-  // Whether the session may register such an arena of the device now.
-  absl::Status CheckRegister(const Session& session, const LocalDevice& device,
-                             const AttachRegisterArena& request, const ReceivedFds& fds) const;
   void OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
                  const AttachReleaseArena& request);
   void OnReleasePrepared(Door::ConnectionId connection, Session& session, uint64_t sequence,
@@ -203,41 +167,7 @@ class SessionTable {
   bool Known(Door::ConnectionId connection) const {
     return before_hello_.contains(connection) || by_connection_.contains(connection);
   }
-  void LetGo(std::unique_ptr<Arena> arena);
-  // --- job_memory.cc
-  // A request of TakeJobMemory that has got no memory yet.
-  struct AwaitedMemory {
-    ArenaId arena;
-    uint64_t bytes = 0;
-    LocalDevice* device = nullptr;
-    JobMemoryMapped mapped;
-  };
-  // As Session::ReserveArena, but memory that jobs of the session have left is freed if that makes
-  // room.
-  absl::Status Reserve(Session& session, uint64_t bytes, size_t slots = 1);
-  // OK if `bytes` would fit if no other job had any memory.
-  absl::Status CheckJobMemory(Session& session, uint64_t bytes);
-  // Whether jobs may have `bytes` more. Memory that jobs have left is freed to make room.
-  bool MakeRoomForJobs(uint64_t bytes);
-  // Frees the memory that was left longest ago.
-  void DropOldestSpare(Session& session);
-  // An arena that a job of the session has left, if one fits.
-  std::optional<ArenaId> TakeSpare(Session& session, const LocalDevice& device, uint64_t bytes);
-  // Gives memory to as many requests as there is room for.
-  void GrantJobMemory();
-  void Grant(AwaitedMemory& wait);
-  // On the device's memory thread: makes the next pages of the mapping, and posts itself again
-  // until all are there or one cannot be had.
-  void MakePages(ArenaId id, LocalDevice* device,
-                 absl::StatusOr<std::unique_ptr<HostMapping>> mapping, JobMemoryMapped mapped);
-  void OnJobMemory(ArenaId id, LocalDevice& device,
-                   absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
-                   const JobMemoryMapped& mapped);
-  // Gives the arena `spare` to the request.
-  void Adopt(AwaitedMemory& wait, ArenaId spare);
-  void Count(Arena& arena, LocalDevice& device, uint64_t bytes);
   void Destroy(Session& session);
-  size_t SessionsOf(uid_t uid) const;
   // An id that no session has, or had lately.
   SessionId NewId();
   // Whether one more session of the uid gets its lines in the log: kLoggedAtOnce at once,
@@ -252,14 +182,16 @@ class SessionTable {
   const Hooks hooks_;
   bool draining_ = false;
   absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // record bytes of each uid that has sessions
-  absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
+  SessionMap sessions_;
+  ArenaTable arenas_;
+  JobMemory job_memory_;
+  ArenaRegistrar registrar_;
   RetryAfter sessions_closed_;
   // The pages of sessions that operators have closed (device and inode number), the oldest first.
   static constexpr size_t kMostClosed = 1024;
   std::deque<std::pair<dev_t, ino_t>> closed_by_operators_;
   absl::flat_hash_map<Door::ConnectionId, SessionId> by_connection_;
   absl::flat_hash_map<std::string, SessionId> by_token_;
-  absl::flat_hash_map<ArenaId, Arena*> arenas_;
   // A connection that has not said hello, and when it must have.
   struct Stranger {
     Credentials credentials;
@@ -268,12 +200,6 @@ class SessionTable {
   absl::btree_map<Door::ConnectionId, Stranger> before_hello_;
   uint32_t next_session_;
   absl::flat_hash_map<uid_t, TokenBucket> log_;
-  uint64_t next_arena_ = 1;
-  uint64_t job_memory_ = 0;  // bytes that jobs have, or have left
-  // By session, each in the order of asking; no deque is empty
-  absl::btree_map<SessionId, std::deque<AwaitedMemory>> awaited_memory_;
-  uint64_t grants_ = 0;        // how often memory was given to a job
-  uint64_t past_firings_ = 0;  // firings of sessions that are gone
   Counts counts_;
 };
 

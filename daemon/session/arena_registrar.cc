@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionTable's arenas: registering, releasing, and who holds how much.
+#include "daemon/session/arena_registrar.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/field_error.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "daemon/session_table.h"
 #include "device/memfd.h"
 
 namespace ferry {
@@ -45,40 +44,37 @@ uint64_t HeldBytes(const MemoryShare& memory) {
 
 }  // namespace
 
-void SessionTable::OnRegister(Door::ConnectionId connection, SessionId session_id,
-                              uint64_t sequence, const AttachRegisterArena& request,
-                              ReceivedFds fds) {
-  Session& session = *Find(session_id);
-  LocalDevice* device = devices_.Find(request.device);
+void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& request, ReceivedFds fds,
+                              Done done) {
+  LocalDevice* device = parts_.devices.Find(request.device);
   if (device == nullptr) {
-    return Refuse(
-        connection, sequence,
+    return done(
         Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
               absl::StrCat("register an arena: ", request.device.ToString(), " is not a device of ",
-                           options_.node, ", which has ", devices_.Shown())));
+                           options_.node, ", which has ", parts_.devices.Shown())));
   }
   const uint64_t held = HeldBytes(request.memory);
-  if (absl::Status refused = CheckRegister(session, *device, request, fds); !refused.ok()) {
-    return Refuse(connection, sequence, std::move(refused));
+  if (absl::Status refused = Check(session, *device, request, fds); !refused.ok()) {
+    return done(std::move(refused));
   }
   const size_t slots = ArenaSlots(request.memory);
-  if (absl::Status reserved = Reserve(session, held, slots); !reserved.ok()) {
-    return Refuse(connection, sequence, WithHolders(reserved, LargestHolders()));
+  if (absl::Status reserved = parts_.job_memory.Reserve(session, held, slots); !reserved.ok()) {
+    return done(WithHolders(reserved, parts_.sessions.LargestHolders()));
   }
   device->coming_bytes += held;
-  device->memory->Post(
-      [this, connection, session_id, sequence, request, device, fds = fds.TakeAll()]() mutable {
-        auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
-        control_.Post([this, connection, session_id, sequence, request,
-                       mapping = std::move(mapping)]() mutable {
-          OnMapped(connection, session_id, sequence, request, std::move(mapping));
+  device->memory->Post([this, id = session.id(), request, device, fds = fds.TakeAll(),
+                        done = std::move(done)]() mutable {
+    auto mapping = device->Map(request.memory, std::move(fds), /*ours=*/true);
+    parts_.control.Post(
+        [this, id, request, mapping = std::move(mapping), done = std::move(done)]() mutable {
+          OnMapped(id, request, std::move(mapping), done);
         });
-      });
+  });
 }
 
-absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevice& device,
-                                         const AttachRegisterArena& request,
-                                         const ReceivedFds& fds) const {
+absl::Status ArenaRegistrar::Check(const Session& session, const LocalDevice& device,
+                                   const AttachRegisterArena& request,
+                                   const ReceivedFds& fds) const {
   const MemoryShare& memory = request.memory;
   const auto invalid = [](absl::string_view field, const std::string& why) {
     return FieldError(field, absl::StrCat("register an arena: ", why));
@@ -127,20 +123,20 @@ absl::Status SessionTable::CheckRegister(const Session& session, const LocalDevi
   if (device.gpu != nullptr && (taken > options_.gpu_bytes || held > options_.gpu_bytes - taken)) {
     return Error(
         absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
-        absl::StrCat(
-            "register an arena of ", memory.bytes, " bytes",
-            held == memory.bytes ? "" : absl::StrCat(" (", held, " in whole granules)"), " on ",
-            device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
-            " bytes (limits.gpu_bytes) are taken; largest holders: ", LargestHolders(&device)));
+        absl::StrCat("register an arena of ", memory.bytes, " bytes",
+                     held == memory.bytes ? "" : absl::StrCat(" (", held, " in whole granules)"),
+                     " on ", device.id.ToString(), ": ", taken, " of ", options_.gpu_bytes,
+                     " bytes (limits.gpu_bytes) are taken; largest holders: ",
+                     parts_.sessions.LargestHolders(&device)));
   }
   return absl::OkStatus();
 }
 
-void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id, uint64_t sequence,
-                            const AttachRegisterArena& request,
-                            absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
-  Session* session = Find(session_id);
-  LocalDevice& device = *devices_.Find(request.device);
+void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
+                              absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping,
+                              const Done& done) {
+  Session* const session = parts_.sessions.Find(id);
+  LocalDevice& device = *parts_.devices.Find(request.device);
   const uint64_t held = HeldBytes(request.memory);
   device.coming_bytes -= held;
   if (session == nullptr || session->closing) {
@@ -148,17 +144,16 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
     return;
   }
   if (!mapping.ok()) {
-    session->UnreserveArena(held, ArenaSlots(request.memory));
-    GrantJobMemory();
+    session->arenas().Unreserve(held, ArenaSlots(request.memory));
+    parts_.job_memory.OnFreed();
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
-      why = WithHolders(why, LargestHolders(&device));
+      why = WithHolders(why, parts_.sessions.LargestHolders(&device));
     }
-    return Refuse(connection, sequence, OfField(Annotate(why, "register an arena"), "memory"));
+    return done(OfField(Annotate(why, "register an arena"), "memory"));
   }
   auto arena = std::make_unique<Arena>();
-  arena->id = ArenaId(next_arena_++);
-  arena->session = session_id;
+  arena->session = id;
   arena->device = request.device;
   arena->bytes = request.memory.bytes;
   arena->held = held;
@@ -166,71 +161,29 @@ void SessionTable::OnMapped(Door::ConnectionId connection, SessionId session_id,
   arena->kind = request.memory.kind;
   arena->slots = ArenaSlots(request.memory);
   arena->mapping = *std::move(mapping);
-  Arena& added = session->AddArena(std::move(arena));
-  arenas_[added.id] = &added;
-  ++device.arenas;
-  device.arena_bytes += added.held;
-  FlightRecorder::Get().Record("arena.register", added.id.value(), session_id.value(), added.bytes);
-  AttachArenaRegistered registered{added.id};
-  std::vector<int> shown;
+  const Arena& added = parts_.arenas.Add(session->arenas(), std::move(arena));
+  FlightRecorder::Get().Record("arena.register", added.id.value(), id.value(), added.bytes);
+  Registered registered{.answer = AttachArenaRegistered{added.id}, .fds = {}};
   if (added.kind == MemoryKind::kCudaAllocate) {
-    registered.mapped_bytes = added.mapping->share().segment_bytes.front();
-    shown = added.mapping->fds();
+    registered.answer.mapped_bytes = added.mapping->share().segment_bytes.front();
+    registered.fds = added.mapping->fds();
   } else if (added.kind == MemoryKind::kMemfd) {
     // Posted before the mapping can be destroyed, which is a later task of the same thread.
     device.memory->Post(
         [mapping = static_cast<HostMapping*>(added.mapping.get())] { mapping->Populate(); });
   }
-  Reply(connection, {sequence, absl::OkStatus(), registered}, shown);
+  done(std::move(registered));
 }
 
-void SessionTable::OnRelease(Door::ConnectionId connection, Session& session, uint64_t sequence,
-                             const AttachReleaseArena& request) {
-  absl::StatusOr<std::unique_ptr<Arena>> arena =
-      request.freed ? session.FreeArena(request.arena) : session.TakeArena(request.arena);
-  if (!arena.ok()) return Refuse(connection, sequence, OfField(arena.status(), "arena_id"));
-  if (*arena != nullptr) {
-    LetGo(*std::move(arena));
-    GrantJobMemory();
+absl::Status ArenaRegistrar::Release(Session& session, const AttachReleaseArena& request) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, request.freed
+                                                     ? session.arenas().Free(request.arena)
+                                                     : session.arenas().Take(request.arena));
+  if (arena != nullptr) {
+    parts_.arenas.LetGo(std::move(arena));
+    parts_.job_memory.OnFreed();
   }
-  Reply(connection, {sequence, absl::OkStatus(), AttachArenaReleased{}});
-}
-
-void SessionTable::LetGo(std::unique_ptr<Arena> arena) {
-  FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
-                               arena->bytes);
-  arenas_.erase(arena->id);
-  if (arena->awaited) return;
-  if (arena->of_job) job_memory_ -= arena->held;
-  LocalDevice& device = *devices_.Find(arena->device);
-  --device.arenas;
-  device.arena_bytes -= arena->held;
-  hooks_.arena_gone(arena->id);
-  device.memory->Post([mapping = std::move(arena->mapping)] {});
-}
-
-std::string SessionTable::LargestHolders(const LocalDevice* device) const {
-  std::vector<std::pair<uint64_t, const Session*>> all;
-  for (const auto& [id, session] : sessions_) {
-    uint64_t bytes = session->use().bytes;
-    if (device != nullptr) {
-      bytes = 0;
-      for (const Arena* arena : session->ListArenas()) {
-        if (arena->device == device->id) bytes += arena->held;
-      }
-    }
-    if (bytes > 0) all.emplace_back(bytes, session.get());
-  }
-  if (all.empty()) return "no session of this daemon";
-  const size_t shown = std::min<size_t>(3, all.size());
-  std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const auto& a, const auto& b) {
-    return std::make_pair(b.first, a.second->id()) < std::make_pair(a.first, b.second->id());
-  });
-  all.resize(shown);
-  return absl::StrJoin(all, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, entry.second->id().ToString(), " (", entry.second->name(), ") ",
-                    entry.first, " bytes");
-  });
+  return absl::OkStatus();
 }
 
 }  // namespace ferry

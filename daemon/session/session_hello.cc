@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/session_table.h"
-
+// Who gets a session: strangers, their hello, resuming, and whom operators have closed.
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "daemon/session/session_table.h"
 #include "device/memfd.h"
 
 namespace ferry {
@@ -21,7 +23,6 @@ namespace {
 
 constexpr uint32_t kProtocol = 1;
 constexpr size_t kTokenBytes = 32;
-constexpr absl::Duration kFdsRetry = absl::Seconds(1);
 constexpr char kDrains[] =
     " is draining; attach again when it serves: after its next start, or `ferryctl undrain` there";
 
@@ -44,15 +45,6 @@ bool GoodName(const std::string& name) {
   });
 }
 
-// Frees `pages` once no lane looks at them any more. Each lane has its own share of them, because
-// lanes stop one by one: none may have to hand them on to another.
-void RetirePages(const LocalDevices& devices, std::shared_ptr<TimelinePages> pages) {
-  for (const auto& device : devices.list) {
-    Lane* const lane = device->lane.get();
-    lane->Post([lane, pages] { lane->UnwatchPages(pages->begin(), pages->end()); });
-  }
-}
-
 void SayOpened(const Session& session, const AttachHello& hello) {
   const Credentials& process = session.credentials();
   const char* const event = hello.resume.has_value() ? "session.resume" : "session.open";
@@ -68,25 +60,14 @@ void SayOpened(const Session& session, const AttachHello& hello) {
   }
 }
 
-}  // namespace
-
-SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks)
-    : control_(control),
-      devices_(devices),
-      options_(std::move(options)),
-      hooks_(std::move(hooks)),
-      next_session_(options_.first_session) {}
-
-SessionTable::~SessionTable() {
-  // A memory thread may still be at a mapping (Populate): they go where all mappings go.
-  for (auto& [id, session] : sessions_) {
-    for (std::unique_ptr<Arena>& arena : session->TakeAllArenas()) {
-      LocalDevice* device = devices_.Find(arena->device);
-      if (device != nullptr) device->memory->Post([mapping = std::move(arena->mapping)] {});
-    }
-    RetirePages(devices_, session->TakeTimelines());  // a lane may still look at them
-  }
+// What the client of a session is told that an operator has closed: at once, and when it tries to
+// resume.
+absl::Status ClosedByOperator() {
+  return Error(absl::StatusCode::kFailedPrecondition, Reason::kSessionInvalid,
+               "an operator has closed this session (ferryctl sessions close); open another one");
 }
+
+}  // namespace
 
 void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials& credentials) {
   size_t of_uid = 0;
@@ -101,76 +82,6 @@ void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials&
                  absl::StrCat("attach: ", of_uid, " connections of uid ", credentials.uid,
                               " have not said hello yet, and at most as many may as it may have "
                               "sessions")));
-}
-
-void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
-                             AttachCommand command, ReceivedFds fds) {
-  if (!Known(connection)) return;  // it was closed while this was on its way
-  if (auto* hello = std::get_if<AttachHello>(&command.body)) {
-    return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
-  }
-  auto it = by_connection_.find(connection);
-  if (it == by_connection_.end()) {
-    return OnGarbage(connection, credentials,
-                     Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolError,
-                           "attach: the first packet of a session must be `hello`"));
-  }
-  Session& session = *Find(it->second);
-  if (auto* request = std::get_if<AttachRegisterArena>(&command.body)) {
-    OnRegister(connection, session.id(), command.sequence, *request, std::move(fds));
-  } else if (auto* release = std::get_if<AttachReleaseArena>(&command.body)) {
-    OnRelease(connection, session, command.sequence, *release);
-  } else if (auto* reset = std::get_if<AttachResetTimeline>(&command.body)) {
-    if (reset->timeline >= FERRY_TIMELINE_COUNTERS) {
-      return Refuse(connection, command.sequence,
-                    FieldError("timeline", absl::StrCat("reset 'over' counter ", reset->timeline,
-                                                        ": there are ", FERRY_TIMELINE_COUNTERS)));
-    }
-    session.timelines().ResetFailures(reset->timeline);
-    Reply(connection, {command.sequence, absl::OkStatus(), AttachTimelineReset{}});
-  } else if (auto* prepared = std::get_if<AttachReleasePrepared>(&command.body)) {
-    OnReleasePrepared(connection, session, command.sequence, prepared->batch);
-  } else if (std::holds_alternative<AttachPing>(command.body)) {
-    Reply(connection, {command.sequence, absl::OkStatus(), AttachPong{}});
-  } else if (auto* batch = std::get_if<PostBatch>(&command.body)) {
-    OnPost(connection, session, command.sequence, std::move(*batch));
-  }
-}
-
-void SessionTable::OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
-                             const AttachCommand& command) {
-  if (!Known(connection)) return;
-  const bool session = by_connection_.contains(connection);
-  absl::Status why = WithRetryAfter(
-      Error(absl::StatusCode::kResourceExhausted,
-            session ? Reason::kQuotaArenas : Reason::kTooManySessions,
-            absl::StrCat(session ? "register an arena" : "attach",
-                         ": this daemon has no descriptors left; its operator can raise the limit "
-                         "(LimitNOFILE), or find who holds them (ferryctl sessions)")),
-      kFdsRetry);
-  if (session) return Refuse(connection, command.sequence, std::move(why));
-  TurnAway(connection, command.sequence, credentials, std::move(why));
-}
-
-void SessionTable::TurnAway(Door::ConnectionId connection, uint64_t sequence,
-                            const Credentials& credentials, absl::Status why) {
-  ++counts_.refused;
-  FERRY_LOG_LIMITED(warn, "session.refused",
-                    LogFields("pid", credentials.pid, "uid", credentials.uid), "{}",
-                    std::string(why.message()));
-  Refuse(connection, sequence, std::move(why));
-  hooks_.close(connection);
-  OnClosed(connection);
-}
-
-void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
-                             const absl::Status& why) {
-  FERRY_LOG_LIMITED(warn, "attach.garbage",
-                    LogFields("pid", credentials.pid, "uid", credentials.uid), "closed: {}",
-                    std::string(why.message()));
-  Refuse(connection, 0, why);
-  hooks_.close(connection);
-  OnClosed(connection);
 }
 
 absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const AttachHello& hello,
@@ -199,13 +110,14 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
                  std::pair(pages.st_dev, pages.st_ino)) > 0) {
     return ClosedByOperator();
   }
-  for (const auto& [id, session] : sessions_) {
+  for (Session* const session : sessions_.List()) {
     // It was given up while we were stopped, and what is still under way writes into its pages.
     if (same_daemon && IsSameFile(session->timelines().memfd(), fds[0].get())) {
-      return Error(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrCat("attach: ", id.ToString(), ", which is to be resumed, has ",
-                                session->use().transfers_in_flight,
-                                " transfers that are not over; try again in a moment"));
+      return Error(
+          absl::StatusCode::kUnavailable, Reason::kNotReady,
+          absl::StrCat("attach: ", session->id().ToString(), ", which is to be resumed, has ",
+                       session->use().transfers_in_flight,
+                       " transfers that are not over; try again in a moment"));
     }
   }
   const bool prepared_from = (hello.features & kFeaturePreparedFrom) != 0;
@@ -241,7 +153,7 @@ absl::Status SessionTable::CheckHello(Door::ConnectionId connection, const Crede
     return Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                  absl::StrCat("attach: ", options_.node, kDrains));
   }
-  const size_t of_uid = SessionsOf(credentials.uid);
+  const size_t of_uid = sessions_.CountOf(credentials.uid);
   if (sessions_.size() < options_.sessions && of_uid < options_.sessions_per_uid) {
     return absl::OkStatus();
   }
@@ -282,8 +194,7 @@ Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& cr
   session->logged = MayLog(credentials.uid);
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
-  Session& opened = *session;
-  sessions_[id] = std::move(session);
+  Session& opened = sessions_.Add(std::move(session));
   hooks_.sessions_changed(credentials, 1);
   ++counts_.opened;
   return opened;
@@ -306,7 +217,7 @@ SessionId SessionTable::NewId() {
   do {
     id = SessionId(next_session_);
     next_session_ = next_session_ % kMostSessionIds + 1;
-  } while (sessions_.contains(id));
+  } while (sessions_.Find(id) != nullptr);
   return id;
 }
 
@@ -317,59 +228,6 @@ bool SessionTable::MayLog(uid_t uid) {
   }
   return log_.try_emplace(uid, TokenBucket(kLoggedASecond, kLoggedAtOnce, now))
       .first->second.Take(now);
-}
-
-void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& session,
-                                     uint64_t sequence, uint32_t number) {
-  PreparedRecord* record = session.FindPrepared(number);
-  if (record == nullptr || record->released.has_value()) {
-    return Refuse(connection, sequence,
-                  Error(absl::StatusCode::kNotFound, Reason::kIdStale,
-                        absl::StrCat("release prepared batch ", number, ": ",
-                                     session.id().ToString(), " has no such batch")));
-  }
-  record->released = {connection, sequence};
-  if (record->left == 0) return OnIdle(session);
-  // One takes the others along.
-  const uint64_t first = SequenceOf(record->first);
-  hooks_.end_prepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                                           absl::StrCat("the prepared batch from ",
-                                                        record->of_jobs ? "job " : "transfer ",
-                                                        first, " was released by its client")));
-}
-
-void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
-                          PostBatch batch) {
-  using What = AttachPosted::What;
-  const What what = batch.runs_programs            ? What::kRun
-                    : batch.side == Side::kReceive ? What::kReceive
-                                                   : What::kSend;
-  PostReply posted = Post(session, std::move(batch));
-  AttachReply reply{
-      sequence, std::move(posted.status),
-      AttachPosted{what, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
-      std::move(posted.violations)};
-  hooks_.later([this, connection, reply = std::move(reply)] {
-    if (hooks_.send(connection, reply, {})) return;
-    // As in Reply; but what the session's end causes belongs to another batch of tasks.
-    hooks_.close(connection);
-    control_.Post([this, connection] { OnClosed(connection); });
-  });
-}
-
-void SessionTable::Reply(Door::ConnectionId connection, const AttachReply& reply,
-                         const std::vector<int>& fds) {
-  if (hooks_.send(connection, reply, fds)) return;
-  // Gone, or does not read its answers: either way it is lost.
-  hooks_.close(connection);
-  OnClosed(connection);
-}
-
-void SessionTable::Refuse(Door::ConnectionId connection, uint64_t sequence, absl::Status why) {
-  AttachReply reply;
-  reply.sequence = sequence;
-  reply.error = std::move(why);
-  hooks_.send(connection, reply, {});
 }
 
 absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
@@ -395,70 +253,6 @@ absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
   return session;
 }
 
-Session* SessionTable::Find(SessionId id) {
-  auto it = sessions_.find(id);
-  return it == sessions_.end() ? nullptr : it->second.get();
-}
-
-Arena* SessionTable::FindArena(ArenaId id) {
-  auto it = arenas_.find(id);
-  return it == arenas_.end() ? nullptr : it->second;
-}
-
-SessionTable::PreparedView SessionTable::ViewPrepared(const TransferEngine::Row& row) {
-  PreparedView view;
-  view.waits_for = row.waits_for;
-  const PreparedRecord* record = Find(SessionOf(row.transfer))->FindPrepared(row.batch);
-  if (record == nullptr) return view;
-  const PreparedBatch& batch = *record->batch;
-  view.firings = batch.firings();
-  if (!row.fires) return view;
-  if (!batch.armed()) {
-    view.waits_for = "the rest of its batch, which is not armed yet";
-    return view;
-  }
-  view.fired = batch.Firing();
-  view.waits_for = *view.fired
-                       ? absl::StrCat(
-                             "the other end to fire it, or its bytes: the defined word of this "
-                             "end has reached ",
-                             view.firings + 1)
-                       : absl::StrCat("this end to fire it: its defined word has not reached ",
-                                      view.firings + 1);
-  return view;
-}
-
-size_t SessionTable::prepared_armed() const {
-  size_t armed = 0;
-  for (const auto& [id, session] : sessions_) armed += session->prepared_armed();
-  return armed;
-}
-
-uint64_t SessionTable::prepared_firings() const {
-  uint64_t firings = past_firings_;
-  for (const auto& [id, session] : sessions_) firings += session->prepared_firings();
-  return firings;
-}
-
-std::vector<TransferId> SessionTable::IdlePrepared() const {
-  std::vector<TransferId> batches;
-  for (const auto& [id, session] : sessions_) session->ListIdlePrepared(batches);
-  return batches;
-}
-
-void SessionTable::Destroy(Session& session) {
-  for (std::unique_ptr<Arena>& arena : session.TakeAllArenas()) LetGo(std::move(arena));
-  past_firings_ += session.prepared_firings();
-  RetirePages(devices_, session.TakeTimelines());
-  FlightRecorder::Get().Record("session.gone", session.id().value());
-  awaited_memory_.erase(session.id());
-  const uid_t uid = session.credentials().uid;
-  sessions_.erase(session.id());
-  if (SessionsOf(uid) == 0) kept_by_uid_.erase(uid);
-  sessions_closed_.OnFreed(control_.Now());
-  GrantJobMemory();
-}
-
 void SessionTable::OnTime(absl::Time now) {
   while (!before_hello_.empty() && NextTimer() <= now) {
     const auto [connection, stranger] = *before_hello_.begin();
@@ -473,23 +267,22 @@ absl::Time SessionTable::NextTimer() const {
   return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second.deadline;
 }
 
-void SessionTable::SetLimits(const Options& options) {
-  options_.quota = options.quota;
-  options_.default_deadline = options.default_deadline;
-  options_.failures_kept = options.failures_kept;
-  options_.sessions = options.sessions;
-  options_.sessions_per_uid = options.sessions_per_uid;
-  options_.session_kept_bytes = options.session_kept_bytes;
-  options_.uid_kept_bytes = options.uid_kept_bytes;
-  options_.gpu_bytes = options.gpu_bytes;
-  for (auto& [uid, kept] : kept_by_uid_) kept.SetMost(options.uid_kept_bytes);
-}
-
-void SessionTable::SetDraining(bool draining) {
-  draining_ = draining;
-  AttachReply notice;
-  notice.body = AttachNotice{draining};
-  for (const auto& [connection, id] : by_connection_) hooks_.send(connection, notice, {});
+void SessionTable::CloseByOperator(SessionId id) {
+  const auto found = std::find_if(by_connection_.begin(), by_connection_.end(),
+                                  [id](const auto& entry) { return entry.second == id; });
+  if (found == by_connection_.end()) return;
+  Session& session = *Find(id);
+  struct stat pages {};
+  if (fstat(session.timelines().memfd(), &pages) == 0) {
+    closed_by_operators_.emplace_back(pages.st_dev, pages.st_ino);
+    if (closed_by_operators_.size() > kMostClosed) closed_by_operators_.pop_front();
+  }
+  FERRY_LOG(info, "operator.close", LogFields("session", id, "name", session.name()),
+            "with {} transfers in flight", session.use().transfers_in_flight);
+  const Door::ConnectionId connection = found->first;
+  Refuse(connection, 0, ClosedByOperator());
+  hooks_.close(connection);
+  OnClosed(connection);
 }
 
 }  // namespace ferry
