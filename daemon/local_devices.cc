@@ -61,13 +61,13 @@ absl::StatusOr<std::unique_ptr<DeviceMemory>> LocalDevice::Map(const MemoryShare
   if (ours) return mapping;
   mapping->Populate();
   if (gpu != nullptr) {
-    if (auto pin = gpu->Pin(*mapping, /*read_only=*/true); pin.ok()) {
-      mapping->Keep(*std::move(pin));
+    if (auto registration = gpu->Register(*mapping, /*read_only=*/true); registration.ok()) {
+      mapping->Keep(*std::move(registration));
     } else {
       FERRY_LOG_LIMITED(warn, "gpu.pin", LogFields("device", id),
                         "a peer's host memory is copied by way of the driver's buffers, which is "
                         "slower: {}",
-                        std::string(pin.status().message()));
+                        std::string(registration.status().message()));
     }
   }
   return mapping;

@@ -90,7 +90,7 @@ bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
 void TransferDriver::PinOn(ArenaId id, CudaDevice& gpu) {
   Arena* const arena = sessions_.FindArena(id);
   devices_.Find(arena->device)->memory->Post([this, id, memory = arena->mapping.get(), gpu = &gpu] {
-    auto pin = gpu->Pin(*memory, /*read_only=*/false);
+    auto pin = gpu->Register(*memory, /*read_only=*/false);
     if (pin.ok()) {
       memory->Keep(*std::move(pin));
     } else {

@@ -35,9 +35,9 @@ struct MemoryShare {
 };
 
 // What another device holds of a memory in order to reach it; destroyed before the memory is.
-class MemoryPin {
+class MemoryRegistration {
  public:
-  virtual ~MemoryPin() = default;
+  virtual ~MemoryRegistration() = default;
 };
 
 class DeviceMemory {
@@ -53,10 +53,12 @@ class DeviceMemory {
   virtual MemoryShare share() const = 0;
   virtual std::vector<int> fds() const = 0;
 
-  // Keeps the pin as long as the memory lives. Once, on a memory thread.
-  void Keep(std::unique_ptr<MemoryPin> pin) { pin_ = std::move(pin); }
+  // Keeps the registration as long as the memory lives. Once, on a memory thread.
+  void Keep(std::unique_ptr<MemoryRegistration> registration) {
+    registration_ = std::move(registration);
+  }
   // Whether Keep() was called; for threads that were told that it was.
-  bool pinned() const { return pin_ != nullptr; }
+  bool registered() const { return registration_ != nullptr; }
 
  protected:
   DeviceMemory() = default;
@@ -65,12 +67,12 @@ class DeviceMemory {
     bytes_ = bytes;
   }
   // Destructors of derived classes call this before they unmap.
-  void Unpin() { pin_.reset(); }
+  void Unregister() { registration_.reset(); }
 
  private:
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
-  std::unique_ptr<MemoryPin> pin_;
+  std::unique_ptr<MemoryRegistration> registration_;
 };
 
 }  // namespace ferry

@@ -280,8 +280,8 @@ absl::Status CudaDevice::WithFree(const absl::Status& status, uint64_t bytes) {
                                     : "how many are free is not known (no NVML, and no context)"));
 }
 
-absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& host,
-                                                           bool read_only) {
+absl::StatusOr<std::unique_ptr<MemoryRegistration>> CudaDevice::Register(const DeviceMemory& host,
+                                                                         bool read_only) {
   RETURN_IF_ERROR(Hold());
   const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                          (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
@@ -292,7 +292,7 @@ absl::StatusOr<std::unique_ptr<MemoryPin>> CudaDevice::Pin(const DeviceMemory& h
     Letgo();
     return status;
   }
-  return std::make_unique<CudaPin>(*this, host.data());
+  return std::make_unique<CudaRegistration>(*this, host.data());
 }
 
 bool CudaDevice::WantsOpening(const DeviceMemory& memory) const {
@@ -320,7 +320,7 @@ absl::Status CudaDevice::CanReach(const DeviceMemory& memory) const {
 
 bool CudaDevice::KernelsCanReach(const DeviceMemory& memory) const {
   const auto* gpu = dynamic_cast<const CudaMemory*>(&memory);
-  return gpu == nullptr ? memory.pinned() : gpu->KernelsReachIt(info_.ordinal);
+  return gpu == nullptr ? memory.registered() : gpu->KernelsReachIt(info_.ordinal);
 }
 
 std::optional<bool> CudaDevice::HasPeerAccess(int ordinal) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One GPU, found by its UUID: its context, its memory, and the copiers of its lane. The context
-// exists only while something holds it. Memory and pins that the device hands out hold it; when the
-// last of them is destroyed the context goes.
+// exists only while something holds it. Memory and registrations that the device hands out hold it;
+// when the last of them is destroyed the context goes.
 //
 // Its calls block, and one lock orders them: for memory threads, any of them. The copiers are the
 // lane's. They are used only while memory of this GPU is held by what they copy, so their streams
@@ -79,7 +79,8 @@ class CudaDevice {
                                                     std::vector<UniqueFd> fds, bool ours = true);
   // Registers host memory with the GPU: unregistered memory would be staged by the driver, and hold
   // up the lane.
-  absl::StatusOr<std::unique_ptr<MemoryPin>> Pin(const DeviceMemory& host, bool read_only);
+  absl::StatusOr<std::unique_ptr<MemoryRegistration>> Register(const DeviceMemory& host,
+                                                               bool read_only);
   // Whether this GPU may copy faster to and from the memory after a try of Open(); CudaMemory says
   // why. Any thread.
   bool WantsOpening(const DeviceMemory& memory) const;
@@ -104,7 +105,7 @@ class CudaDevice {
   struct Usage {
     bool context = false;
     bool released = false;
-    uint64_t holds = 0;  // memories and pins that are handed out
+    uint64_t holds = 0;  // memories and registrations that are handed out
   };
   Usage usage() const;  // any thread, at once
   // Free memory of the GPU, in bytes, as NVML says it; if it does not, as the driver says it while
@@ -124,7 +125,7 @@ class CudaDevice {
 
  private:
   friend class CudaMemory;
-  friend class CudaPin;
+  friend class CudaRegistration;
   friend class CudaCopier;
   friend class CudaStream;
 

@@ -313,7 +313,7 @@ bool CudaMemory::KernelsReachIt(int ordinal) const {
   return opening != nullptr && opening->base != 0;
 }
 
-CudaPin::~CudaPin() {
+CudaRegistration::~CudaRegistration() {
   device_.MakeCurrent();
   const CUresult result = device_.api_.cuMemHostUnregister(data_);
   if (result != CUDA_SUCCESS) {

@@ -81,10 +81,10 @@ class CudaMemory : public DeviceMemory {
 };
 
 // Host memory that is registered with a GPU; destroying it unregisters the memory.
-class CudaPin : public MemoryPin {
+class CudaRegistration : public MemoryRegistration {
  public:
-  CudaPin(CudaDevice& device, std::byte* data) : device_(device), data_(data) {}
-  ~CudaPin() override;
+  CudaRegistration(CudaDevice& device, std::byte* data) : device_(device), data_(data) {}
+  ~CudaRegistration() override;
 
  private:
   CudaDevice& device_;

@@ -87,7 +87,7 @@ void HostMapping::Populate() {
 }
 
 HostMapping::~HostMapping() {
-  Unpin();
+  Unregister();
   if (data() != nullptr) FERRY_CHECK(munmap(data(), bytes()) == 0);
 }
 

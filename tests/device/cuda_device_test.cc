@@ -356,11 +356,11 @@ TEST_F(CudaDeviceTest, RegistersHostMemoryForAsLongAsItIsMapped) {
   ASSERT_TRUE(host.ok()) << host.status();
   auto memory = Allocate(0, kMiB);
   const uint64_t of_its_own = Counts().registrations;
-  auto pin = gpus_[0]->Pin(**host, false);
-  ASSERT_TRUE(pin.ok()) << pin.status();
-  (*host)->Keep(*std::move(pin));
+  auto registration = gpus_[0]->Register(**host, false);
+  ASSERT_TRUE(registration.ok()) << registration.status();
+  (*host)->Keep(*std::move(registration));
   EXPECT_EQ(Counts().registrations, of_its_own + 1);
-  EXPECT_EQ(gpus_[1]->Pin(**host, false).status().code(), absl::StatusCode::kInternal)
+  EXPECT_EQ(gpus_[1]->Register(**host, false).status().code(), absl::StatusCode::kInternal)
       << "once is for all GPUs";
   EXPECT_EQ(Counts().contexts, 1u);
   host->reset();
