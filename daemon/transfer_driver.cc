@@ -250,7 +250,7 @@ void TransferDriver::OnResults(std::vector<OpResult> results) {
 void TransferDriver::Carry(Outbox outbox) {
   for (const PeerId peer : outbox.wanted_peers) hooks_.want_peer(peer);
   Address(std::move(outbox.messages));
-  for (const Watch& watch : outbox.watches) StartWatch(watch);
+  for (const WordWatch& watch : outbox.watches) StartWatch(watch);
   for (const TransferId transfer : outbox.unwatch) {
     auto it = watching_.find(transfer);
     if (it == watching_.end()) continue;
@@ -289,7 +289,7 @@ void TransferDriver::Address(std::vector<std::pair<PeerId, PeerMessage>> message
   }
 }
 
-void TransferDriver::StartWatch(const Watch& watch) {
+void TransferDriver::StartWatch(const WordWatch& watch) {
   Session* session = sessions_.Find(SessionOf(watch.transfer));
   LocalDevice* device = devices_.Find(watch.device);
   FERRY_CHECK(session != nullptr && device != nullptr);

@@ -222,7 +222,7 @@ class TransferDriver {
   void Carry(Outbox outbox);
   // Parts of Carry. What is to be said goes with the next FlushPeers.
   void Address(std::vector<std::pair<PeerId, PeerMessage>> messages);
-  void StartWatch(const Watch& watch);
+  void StartWatch(const WordWatch& watch);
   void Abort(TransferId transfer, const absl::Status& why);
   void Obey(GroupOrder&& order);
   // Called after each kPart transfers of something long: carries out what they want of lanes and

@@ -25,7 +25,7 @@
 // aborted, at the destination and, on mapped and tcp, at the source too. Its deadline holds until
 // then only, and cancel, poison and a client's death end it by aborting it; the lanes fire it,
 // unseen from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and
-// Done; when it is over the transfer waits for the next one (Watch, Fired). One that ends takes the
+// Done; when it is over the transfer waits for the next one (WordWatch, Fired). One that ends takes the
 // others of its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
@@ -132,7 +132,7 @@ class TransferEngine {
   // transfer i gets id MakeTransferId(session, first_sequence + i).
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
             absl::Span<TransferSpec> batch);
-  // The data of a posted transfer is defined (answer to a Watch, or of one that has no value to be
+  // The data of a posted transfer is defined (answer to a WordWatch, or of one that has no value to be
   // watched). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
   // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not

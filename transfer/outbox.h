@@ -131,7 +131,7 @@ struct Ended {
   uint64_t kept = 0;  // TransferSpec's; of all
 };
 
-struct Watch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
+struct WordWatch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
   TransferId transfer;
   GlobalDeviceId device;
   uint32_t timeline = 0;
@@ -158,7 +158,7 @@ struct Outbox {
   std::vector<std::pair<TransferId, absl::Status>>
       aborts;                      // of launches that were not answered yet
   std::vector<GroupOrder> groups;  // in order
-  std::vector<Watch> watches;
+  std::vector<WordWatch> watches;
   std::vector<TransferId> unwatch;   // watches that nobody needs any more
   std::vector<PeerId> wanted_peers;  // links to open
   std::vector<Ended> ended;

@@ -153,7 +153,7 @@ TEST_F(EnginePostTest, UndefinedDataIsWatchedAtOnceOnBothSides) {
   two_.Post(receive);
   two_.Run();
   ASSERT_THAT(two_.daemons[kA].watches, SizeIs(1));
-  const Watch& watch = two_.daemons[kA].watches[0];
+  const WordWatch& watch = two_.daemons[kA].watches[0];
   EXPECT_EQ(watch.transfer, id);
   EXPECT_EQ(watch.device, GlobalDeviceId(0));
   EXPECT_EQ(watch.timeline, 5u);

@@ -50,7 +50,7 @@ class TwoDaemons {
     std::vector<PeerMessage> to_c;
     std::vector<Launch> launches;
     std::vector<std::pair<TransferId, absl::Status>> aborts;
-    std::vector<Watch> watches;
+    std::vector<WordWatch> watches;
     std::vector<TransferId> unwatch;
     std::vector<PeerId> wanted;
     std::vector<Ended> ended;

@@ -242,7 +242,7 @@ void Simulation::Pump(int index) {
   Node& node = nodes_[index];
   node.pump_pending = false;
   Outbox out = node.engine->TakeOutbox();
-  for (const Watch& watch : out.watches) {
+  for (const WordWatch& watch : out.watches) {
     HalfModel* half = HalfAt(index, watch.transfer);
     if (half == nullptr || half->watched || half->spec.defined != watch.prepared ||
         half->spec.prepared != watch.prepared) {
@@ -285,7 +285,7 @@ void Simulation::Pump(int index) {
   for (const Ended& ended : out.ended) OnEnded(index, ended);
   CheckNode(index);
   // Defined while the watch was still on its way: the lane sees that at once.
-  for (const Watch& watch : out.watches) {
+  for (const WordWatch& watch : out.watches) {
     const HalfModel* half = HalfAt(index, watch.transfer);
     if (half != nullptr && half->watched && half->defined && !AtGoal(*half)) {
       const uint64_t which = static_cast<uint64_t>(half - halves_.data());
