@@ -25,8 +25,8 @@
 // aborted, at the destination and, on mapped and tcp, at the source too. Its deadline holds until
 // then only, and cancel, poison and a client's death end it by aborting it; the lanes fire it,
 // unseen from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and
-// Done; when it is over the transfer waits for the next one (WordWatch, Fired). One that ends takes the
-// others of its batch along.
+// Done; when it is over the transfer waits for the next one (WordWatch, Fired). One that ends takes
+// the others of its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
 // owner of the lower one), which has a communicator opened at both ends if there is none, and makes
@@ -132,8 +132,8 @@ class TransferEngine {
   // transfer i gets id MakeTransferId(session, first_sequence + i).
   void Post(absl::Time now, SessionId session, uint64_t first_sequence,
             absl::Span<TransferSpec> batch);
-  // The data of a posted transfer is defined (answer to a WordWatch, or of one that has no value to be
-  // watched). Unknown ids are ignored.
+  // The data of a posted transfer is defined (answer to a WordWatch, or of one that has no value to
+  // be watched). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
   // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not
   // launched, or prepared. False if it is over already or never was.
@@ -180,7 +180,7 @@ class TransferEngine {
   // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
   void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
   // Whether more of the peer's messages follow in a moment (PeerEvents::more): groups with it wait
-  // for them, not longer than the batcher's age. Before what came with it.
+  // for them, not longer than the cutter's age. Before what came with it.
   void OnMore(absl::Time now, PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
   // Of a peer whose link is up: as it has given SetDraining.

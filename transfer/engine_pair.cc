@@ -183,7 +183,7 @@ Armed TransferEngine::Impl::ArmPair(Posted& receive, const SourceHalf& source) {
     if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
     bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
                     InOnePiece(receive.spec.layout) &&
-                    receive.spec.bytes >= options.cliques.batch.chunk_bytes;
+                    receive.spec.bytes >= options.cliques.cutting.chunk_bytes;
     armed.bundle = receive.bundle;
     armed.place = receive.partner.value();
   }

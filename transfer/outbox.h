@@ -131,7 +131,8 @@ struct Ended {
   uint64_t kept = 0;  // TransferSpec's; of all
 };
 
-struct WordWatch {  // tell OnDefined(transfer) when the session's 'defined' counter reaches the value
+// Tell OnDefined(transfer) when the session's 'defined' counter reaches the value.
+struct WordWatch {
   TransferId transfer;
   GlobalDeviceId device;
   uint32_t timeline = 0;

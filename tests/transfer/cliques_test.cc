@@ -28,7 +28,7 @@ class CliquesTest : public testing::Test {
  protected:
   explicit CliquesTest(PeerId self = kLeading)
       : devices_{self, {{kLowDevice, kLeading}, {kHighDevice, kFollowing}}, {"node-a", "node-b"}} {
-    options_.batch = {.group_bytes = 10'000, .group_chunks = 8, .chunk_bytes = 4096};
+    options_.cutting = {.group_bytes = 10'000, .group_chunks = 8, .chunk_bytes = 4096};
     routes_.AddPeer();
     routes_.AddPeer();
     RouteTable table(kRoutes);

@@ -12,7 +12,7 @@ using ::testing::SizeIs;
 TransferEngine::Options BundleOptions() {
   TransferEngine::Options options;
   options.order = {Route::kLocal, Route::kNccl, Route::kUcx};
-  options.cliques.batch = {.group_bytes = 20'000, .group_chunks = 8, .chunk_bytes = 4096};
+  options.cliques.cutting = {.group_bytes = 20'000, .group_chunks = 8, .chunk_bytes = 4096};
   return options;
 }
 

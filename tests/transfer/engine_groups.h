@@ -10,7 +10,7 @@ namespace ferry {
 inline TransferEngine::Options GroupOptions() {
   TransferEngine::Options options;
   options.order = {Route::kLocal, Route::kNccl, Route::kUcx};
-  options.cliques.batch = {.group_bytes = 10'000, .group_chunks = 8, .chunk_bytes = 4096};
+  options.cliques.cutting = {.group_bytes = 10'000, .group_chunks = 8, .chunk_bytes = 4096};
   return options;
 }
 

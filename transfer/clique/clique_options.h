@@ -3,15 +3,15 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "transfer/clique/batcher.h"
+#include "transfer/clique/group_cutter.h"
 
 namespace ferry {
 
 struct CliqueOptions {
-  TransferBatcher::Options batch;
+  GroupCutter::Options cutting;
   // How long a group of large transfers may take at the rate that was measured, if that is more
-  // than `batch.group_bytes`. A small transfer waits for two of these groups, the one that runs and
-  // the one that has its lanes already, and then goes in a short group. May change at any time.
+  // than `cutting.group_bytes`. A small transfer waits for two of these groups, the one that runs
+  // and the one that has its lanes already, and then goes in a short group. May change at any time.
   absl::Duration group_time = absl::Milliseconds(2);
   // How long the first group of a lane may run.
   absl::Duration group_deadline = absl::Seconds(10);

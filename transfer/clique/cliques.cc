@@ -22,7 +22,7 @@ constexpr absl::Duration kLateGroup = absl::Milliseconds(1);
 Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
     : context_(context),
       find_load_(std::move(find_load)),
-      leader_(context.options.batch),
+      leader_(context.options.cutting),
       ranks_(context_, leader_),
       bundles_(context_, leader_, ranks_),
       groups_(context_) {}
@@ -44,7 +44,8 @@ bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
 
 void Cliques::OnMore(PeerId peer, bool more) {
   if (!more && !HasMore(peer)) return;
-  peers_[peer].more_until = more ? context_.now + context_.options.batch.age : absl::InfinitePast();
+  peers_[peer].more_until =
+      more ? context_.now + context_.options.cutting.age : absl::InfinitePast();
   for (const auto& [clique, rank] : ranks_.all()) {
     if (context_.OwnerOf(clique.high) == peer) leader_.Hold(clique, more);
   }
@@ -169,7 +170,7 @@ void Cliques::Cut(GroupRecord& group) {
   group.number = cut->number;
   Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
   for (const Chunk& chunk : message.chunks) {
-    FERRY_CHECK(Pin(group, chunk));  // what ends leaves the batcher
+    FERRY_CHECK(Pin(group, chunk));  // what ends leaves the cutter
   }
   FlightRecorder::Get().Record("group.cut", group.number, group.peer.value(),
                                message.chunks.size());
@@ -297,7 +298,7 @@ std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& stat
 
 void Cliques::MeasureSpeed(const GroupRecord& group) {
   // Of less than that the way there and back takes most of the time.
-  const uint64_t group_bytes = context_.options.batch.group_bytes;
+  const uint64_t group_bytes = context_.options.cutting.group_bytes;
   if (group.bytes < group_bytes / 2 || context_.now <= group.began) return;
   double& rate = ranks_.Find(group.clique)->bytes_per_second;
   const auto bytes = static_cast<double>(group.bytes);

@@ -17,7 +17,7 @@ GroupLeader::Led& GroupLeader::LedOf(const Clique& clique) {
 bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
                       int32_t priority, bool direct) {
   Led& led = led_.try_emplace(clique, options_).first->second;
-  if (!led.batcher.Add(now, pair, bytes, priority, direct)) return false;
+  if (!led.cutter.Add(now, pair, bytes, priority, direct)) return false;
   ++waiting_;
   changed_.insert(clique);
   return true;
@@ -31,7 +31,7 @@ void GroupLeader::Hold(const Clique& clique, bool held) {
 
 bool GroupLeader::Remove(const Clique& clique, const PairName& pair) {
   auto entry = led_.find(clique);
-  if (entry == led_.end() || !entry->second.batcher.Remove(pair)) return false;
+  if (entry == led_.end() || !entry->second.cutter.Remove(pair)) return false;
   --waiting_;
   return true;
 }
@@ -50,7 +50,7 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
       if (led.on_the_way == 0 && !led.asked) due.close.emplace_back(clique, led.attempt);
       continue;
     }
-    if (led.state == Led::kClosed && (led.warm || !led.batcher.empty())) {
+    if (led.state == Led::kClosed && (led.warm || !led.cutter.empty())) {
       if (led.not_before > now) {
         WakeAt(clique, led, led.not_before);
         continue;
@@ -59,9 +59,9 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
       led.state = Led::kOpening;
       due.open.emplace_back(clique, led.attempt);
     }
-    if (led.state != Led::kOpen || led.asked || led.batcher.empty()) continue;
-    const absl::Time old = led.batcher.DueAt();
-    if ((led.on_the_way == 0 && !led.held) || led.batcher.Full() || old <= now) {
+    if (led.state != Led::kOpen || led.asked || led.cutter.empty()) continue;
+    const absl::Time old = led.cutter.DueAt();
+    if ((led.on_the_way == 0 && !led.held) || led.cutter.Full() || old <= now) {
       led.asked = true;
       due.ask.push_back(clique);
     } else {
@@ -113,10 +113,10 @@ std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint
   FERRY_CHECK(led.asked);
   led.asked = false;
   changed_.insert(clique);
-  if (led.batcher.empty() || led.draining || led.state != Led::kOpen) return std::nullopt;
-  waiting_ -= led.batcher.size();
-  Numbered group{led.attempt, ++led.number, led.batcher.Cut(room)};
-  waiting_ += led.batcher.size();
+  if (led.cutter.empty() || led.draining || led.state != Led::kOpen) return std::nullopt;
+  waiting_ -= led.cutter.size();
+  Numbered group{led.attempt, ++led.number, led.cutter.Cut(room)};
+  waiting_ += led.cutter.size();
   ++led.on_the_way;
   return group;
 }
@@ -148,7 +148,7 @@ bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
 std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state != Led::kOpen || entry->second.on_the_way > 0 ||
-      !entry->second.batcher.empty()) {
+      !entry->second.cutter.empty()) {
     return std::nullopt;
   }
   return entry->second.attempt;
@@ -168,8 +168,8 @@ void GroupLeader::Drop(const Clique& clique) {
   auto entry = led_.find(clique);
   if (entry == led_.end()) return;
   Led& led = entry->second;
-  waiting_ -= led.batcher.size();
-  led.batcher.Clear();
+  waiting_ -= led.cutter.size();
+  led.cutter.Clear();
   Close(led);
   led.number = 0;
   led.asked = false;

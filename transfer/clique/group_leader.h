@@ -23,8 +23,8 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "transfer/clique/batcher.h"
 #include "transfer/clique/group.h"
+#include "transfer/clique/group_cutter.h"
 
 namespace ferry {
 
@@ -38,13 +38,13 @@ class GroupLeader {
   static constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
   static constexpr absl::Duration kLongestBackoff = absl::Seconds(5);
 
-  explicit GroupLeader(const TransferBatcher::Options& options) : options_(options) {}
+  explicit GroupLeader(const GroupCutter::Options& options) : options_(options) {}
 
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
            int32_t priority, bool direct = false);
   // While held a group that is not full waits for more pairs, which are about to come, though none
-  // of its clique is on its way; not longer than the batcher's age.
+  // of its clique is on its way; not longer than the cutter's age.
   void Hold(const Clique& clique, bool held);
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);
@@ -66,7 +66,7 @@ class GroupLeader {
   bool OnOpened(const Clique& clique, uint32_t attempt);
   // After EndAttempt: it could not be opened.
   void BackOff(absl::Time now, const Clique& clique);
-  // The lane was granted, and has so much room (see TransferBatcher). None if all that waited was
+  // The lane was granted, and has so much room (see GroupCutter). None if all that waited was
   // taken back, or the attempt has ended.
   std::optional<Numbered> Cut(const Clique& clique, uint64_t room = 0);
   // A group that was cut is over here.
@@ -87,8 +87,8 @@ class GroupLeader {
 
  private:
   struct Led {
-    explicit Led(const TransferBatcher::Options& options) : batcher(options) {}
-    TransferBatcher batcher;
+    explicit Led(const GroupCutter::Options& options) : cutter(options) {}
+    GroupCutter cutter;
     uint32_t attempt = 1;
     enum { kClosed, kOpening, kOpen } state = kClosed;
     bool warm = false;  // wanted without a pair
@@ -105,7 +105,7 @@ class GroupLeader {
   void Close(Led& led);
   void WakeAt(const Clique& clique, Led& led, absl::Time when);
 
-  const TransferBatcher::Options options_;
+  const GroupCutter::Options options_;
   absl::flat_hash_map<Clique, Led> led_;
   absl::btree_set<Clique> changed_;  // may be due for another reason than age
   absl::btree_set<std::pair<absl::Time, Clique>> timers_;

@@ -143,7 +143,7 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   call.group = launch.group;
   if (launch.device != call.device()) Fail(absl::StrCat(name, ": not its device"));
   if (launch.chunks.empty()) Fail(absl::StrCat(name, ": it is empty"));
-  if (launch.chunks.size() > engine_options_.cliques.batch.group_chunks) {
+  if (launch.chunks.size() > engine_options_.cliques.cutting.group_chunks) {
     Fail(absl::StrCat(name, ": it has ", launch.chunks.size(), " chunks"));
   }
   uint64_t staged = 0, direct = 0;  // bytes
@@ -184,7 +184,7 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     const auto pieces = [](const Layout& layout) {
       return layout.blocks() != nullptr ? 2 : layout.extents().size();
     };
-    const uint64_t chunk_bytes = engine_options_.cliques.batch.chunk_bytes;
+    const uint64_t chunk_bytes = engine_options_.cliques.cutting.chunk_bytes;
     const bool whole = chunk.bundle != 0 ? bytes < chunk_bytes : bytes <= chunk_bytes;
     small = small || whole;
     const bool staging =
@@ -194,10 +194,10 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     const bool to_low = half->spec.key.destination == launch.clique.low;
     call.ops.push_back({to_low, half->scenario, chunk.offset, chunk.bytes});
   }
-  const uint64_t bound = engine_options_.cliques.batch.group_bytes;
+  const uint64_t bound = engine_options_.cliques.cutting.group_bytes;
   if (staged > bound) Fail(absl::StrCat(name, ": ends may have to stage ", staged, " bytes"));
   // A direct one may have a chunk more, so that its last one is no small piece.
-  if (small && staged + direct > bound + engine_options_.cliques.batch.chunk_bytes) {
+  if (small && staged + direct > bound + engine_options_.cliques.cutting.chunk_bytes) {
     Fail(absl::StrCat(name, ": small ones go along with ", direct, " bytes"));
   }
   const GlobalDeviceId device = call.device();

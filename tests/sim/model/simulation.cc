@@ -95,9 +95,9 @@ Simulation::Simulation(SimulationOptions options)
   // Sessions and deadlines end in parts.
   if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
   const bool small_groups = Chance(30);
-  engine_options_.cliques.batch.group_bytes = small_groups ? 32 << 10 : 256 << 10;
-  engine_options_.cliques.batch.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
-  engine_options_.cliques.batch.group_chunks = small_groups ? 2 : 8;
+  engine_options_.cliques.cutting.group_bytes = small_groups ? 32 << 10 : 256 << 10;
+  engine_options_.cliques.cutting.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
+  engine_options_.cliques.cutting.group_chunks = small_groups ? 2 : 8;
   // Virtual lanes are slow.
   engine_options_.cliques.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
   engine_options_.no_convoys_for = absl::Milliseconds(10);

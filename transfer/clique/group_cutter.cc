@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/clique/batcher.h"
+#include "transfer/clique/group_cutter.h"
 
 #include <algorithm>
 
@@ -7,13 +7,13 @@
 
 namespace ferry {
 
-TransferBatcher::TransferBatcher(const Options& options) : options_(options) {
+GroupCutter::GroupCutter(const Options& options) : options_(options) {
   FERRY_CHECK(options.group_bytes / 2 >= options.chunk_bytes && options.chunk_bytes > 0);
   FERRY_CHECK(options.group_chunks >= 2 && options.group_chunks <= kMaxGroupChunks);
 }
 
-bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
-                          bool direct) {
+bool GroupCutter::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
+                      bool direct) {
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
   FairQueue& queue = QueueOf(pair, bytes);
@@ -24,7 +24,7 @@ bool TransferBatcher::Add(absl::Time now, const PairName& pair, uint64_t bytes, 
   return true;
 }
 
-bool TransferBatcher::Remove(const PairName& pair) {
+bool GroupCutter::Remove(const PairName& pair) {
   auto entry = index_.find(pair);
   if (entry == index_.end()) return false;
   Waiting& waiting = *entry->second;
@@ -35,7 +35,7 @@ bool TransferBatcher::Remove(const PairName& pair) {
   return true;
 }
 
-void TransferBatcher::Clear() {
+void GroupCutter::Clear() {
   small_.Clear();
   large_.Clear();
   firings_.Clear();
@@ -44,15 +44,15 @@ void TransferBatcher::Clear() {
   since_ = absl::InfiniteFuture();
 }
 
-bool TransferBatcher::Full() const {
+bool GroupCutter::Full() const {
   // A firing waits for no company: what comes while its group waits for lanes joins it.
   return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks ||
          !firings_.empty();
 }
 
-absl::Time TransferBatcher::DueAt() const { return since_ + options_.age; }
+absl::Time GroupCutter::DueAt() const { return since_ + options_.age; }
 
-void TransferBatcher::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks) {
+void GroupCutter::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks) {
   Waiting& waiting = static_cast<Waiting&>(*queue.Next());
   if (waiting.place < chunks.size() && chunks[waiting.place].pair == waiting.pair) {
     chunks[waiting.place].bytes += bytes;
@@ -66,13 +66,13 @@ void TransferBatcher::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>&
   if (!waiting.waiting()) index_.erase(PairName(waiting.pair));
 }
 
-uint64_t TransferBatcher::Evenly(uint64_t bytes, uint64_t room) const {
+uint64_t GroupCutter::Evenly(uint64_t bytes, uint64_t room) const {
   if (bytes <= room) return bytes;
   const uint64_t groups = (bytes + room - 1) / room, chunk = options_.chunk_bytes;
   return ((bytes + groups - 1) / groups + chunk - 1) / chunk * chunk;
 }
 
-void TransferBatcher::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
+void GroupCutter::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
   const auto& first = static_cast<const Waiting&>(*firings_.Next());
   const bool any_length = first.direct && small_.empty() && room > options_.group_bytes;
   uint64_t bytes =
@@ -86,7 +86,7 @@ void TransferBatcher::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
   }
 }
 
-std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
+std::vector<Chunk> GroupCutter::Cut(uint64_t room) {
   const bool others = !small_.empty() || !large_.empty();
   was_firing_ = !firings_.empty() && !(was_firing_ && others);
   std::vector<Chunk> chunks;
@@ -100,7 +100,7 @@ std::vector<Chunk> TransferBatcher::Cut(uint64_t room) {
   return chunks;
 }
 
-void TransferBatcher::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
+void GroupCutter::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
   uint64_t staged = options_.group_bytes;
   const uint64_t kept = large_.empty() ? 0 : options_.chunk_bytes;
   const size_t small_chunks = options_.group_chunks - (large_.empty() ? 0 : 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TransferBatcher gathers the pairs of one clique and cuts groups of them. Pure: time is an
+// GroupCutter gathers the pairs of one clique and cuts groups of them. Pure: time is an
 // argument. Home: control (owned by GroupLeader).
 //
 // What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
@@ -29,7 +29,7 @@
 
 namespace ferry {
 
-class TransferBatcher {
+class GroupCutter {
  public:
   struct Options {
     // A group is full, and needs not wait for company, by any of these.
@@ -41,7 +41,7 @@ class TransferBatcher {
   };
 
   // A group has place for two chunks at least.
-  explicit TransferBatcher(const Options& options);
+  explicit GroupCutter(const Options& options);
 
   // False if it is here already. `direct`: neither end needs staging for what of it has
   // `chunk_bytes` or more.
