@@ -181,11 +181,11 @@ TEST_F(GroupLeaderTest, OneThatIsWantedIsOpenedWithoutAPair) {
   EXPECT_EQ(leader_.IdleAttempt(kClique), 1u);
 }
 
-TEST_F(GroupLeaderTest, OneThatIsDrainedWhenItIsWantedIsOpenedAgain) {
+TEST_F(GroupLeaderTest, OneThatRunsOutWhenItIsWantedIsOpenedAgain) {
   Add(1);
   Due(kNow);
   leader_.Cut(kClique);
-  leader_.Drain(kClique, 1);
+  leader_.RunOut(kClique, 1);
   leader_.Warm(kClique);
   EXPECT_THAT(leader_.TakeDue(kNow).open, IsEmpty());
   leader_.OnOver(kClique);

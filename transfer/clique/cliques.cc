@@ -165,7 +165,7 @@ void Cliques::Cut(GroupRecord& group) {
     Erase(group.id);
     return;
   }
-  group.stage = GroupRecord::Stage::kGranting;
+  group.state = GroupRecord::State::kGranting;
   group.attempt = cut->attempt;
   group.number = cut->number;
   Group message{group.clique, group.attempt, group.number, std::move(cut->chunks)};
@@ -199,7 +199,7 @@ bool Cliques::OnGroup(PeerId peer, const Group& message) {
   Rank& rank = ranks_.Of(message.clique);
   if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
   if (groups_.Any([&](const GroupRecord& group) {
-        return group.clique == message.clique && group.stage == GroupRecord::Stage::kAsking;
+        return group.clique == message.clique && group.state == GroupRecord::State::kAsking;
       })) {
     return false;
   }
@@ -216,7 +216,7 @@ bool Cliques::OnGroup(PeerId peer, const Group& message) {
 
 bool Cliques::OnGranted(PeerId peer, const Granted& message) {
   GroupRecord* const found =
-      groups_.FindLed(peer, message.clique, message.number, GroupRecord::Stage::kGranting);
+      groups_.FindLed(peer, message.clique, message.number, GroupRecord::State::kGranting);
   if (found == nullptr) return false;
   GroupRecord& group = *found;
   const auto& refused = message.refused;
@@ -269,7 +269,7 @@ void Cliques::Launch(GroupRecord& group) {
 
 std::unique_ptr<GroupRecord> Cliques::Erase(uint64_t id) {
   std::unique_ptr<GroupRecord> group = groups_.Erase(id);
-  if (group->leads && group->stage != GroupRecord::Stage::kAsking) leader_.OnOver(group->clique);
+  if (group->leads && group->state != GroupRecord::State::kAsking) leader_.OnOver(group->clique);
   return group;
 }
 

@@ -123,7 +123,7 @@ bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
     return false;
   }
   GroupRecord* const group =
-      groups_.FindLed(peer, message.clique, message.number, GroupRecord::Stage::kLaunched);
+      groups_.FindLed(peer, message.clique, message.number, GroupRecord::State::kLaunched);
   if (group != nullptr && group->attempt == message.attempt && !group->late &&
       HasReason(message.status, Reason::kExecuting)) {
     group->late_there = true;  // perhaps it is behind another one here
@@ -245,7 +245,7 @@ bool Cliques::OnEvict(PeerId peer, const Evict& message) {
   if (leader_.IdleAttempt(message.clique) == message.attempt) {
     CloseIdle(message.clique, message.attempt);
   } else if (message.busy) {
-    leader_.Drain(message.clique, message.attempt);
+    leader_.RunOut(message.clique, message.attempt);
   }
   return true;
 }

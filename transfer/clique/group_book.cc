@@ -28,7 +28,7 @@ std::vector<GroupRecord*> GroupBook::TakeGranted() {
 
 void GroupBook::Launch(GroupRecord& group) {
   StopTimer(group);
-  group.stage = GroupRecord::Stage::kLaunched;
+  group.state = GroupRecord::State::kLaunched;
   lanes_.Commit(group.lane(), group.id);
   if (lanes_.Head(group.lane()) == group.id) Begin(group);
 }
@@ -58,9 +58,9 @@ GroupRecord* GroupBook::Find(uint64_t id) const {
 }
 
 GroupRecord* GroupBook::FindLed(PeerId follower, const Clique& clique, uint64_t number,
-                                GroupRecord::Stage stage) const {
+                                GroupRecord::State state) const {
   for (const auto& [id, group] : groups_) {
-    if (group->peer == follower && group->leads && group->stage == stage &&
+    if (group->peer == follower && group->leads && group->state == state &&
         group->clique == clique && group->number == number) {
       return group.get();
     }

@@ -39,7 +39,7 @@ class GroupBook {
   GroupRecord* Find(uint64_t id) const;  // null: it is over
   // The group that we lead and this follower knows by its number; null if there is none.
   GroupRecord* FindLed(PeerId follower, const Clique& clique, uint64_t number,
-                       GroupRecord::Stage stage) const;
+                       GroupRecord::State state) const;
   // By id, so in the order in which they came.
   template <typename Wanted>
   std::vector<GroupRecord*> All(Wanted wanted) const {

@@ -46,7 +46,7 @@ GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
   Due due;
   for (const Clique& clique : std::exchange(changed_, {})) {
     Led& led = LedOf(clique);
-    if (led.draining) {
+    if (led.running_out) {
       if (led.on_the_way == 0 && !led.asked) due.close.emplace_back(clique, led.attempt);
       continue;
     }
@@ -80,8 +80,8 @@ void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
 
 void GroupLeader::Warm(const Clique& clique) {
   Led& led = led_.try_emplace(clique, options_).first->second;
-  // And may be closed one day; what is drained is not open for long.
-  if (led.state != Led::kClosed && !led.draining) return;
+  // And may be closed one day; what runs out is not open for long.
+  if (led.state != Led::kClosed && !led.running_out) return;
   led.warm = true;
   changed_.insert(clique);
 }
@@ -113,7 +113,7 @@ std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint
   FERRY_CHECK(led.asked);
   led.asked = false;
   changed_.insert(clique);
-  if (led.cutter.empty() || led.draining || led.state != Led::kOpen) return std::nullopt;
+  if (led.cutter.empty() || led.running_out || led.state != Led::kOpen) return std::nullopt;
   waiting_ -= led.cutter.size();
   Numbered group{led.attempt, ++led.number, led.cutter.Cut(room)};
   waiting_ += led.cutter.size();
@@ -131,7 +131,7 @@ void GroupLeader::OnOver(const Clique& clique) {
 void GroupLeader::Close(Led& led) {
   if (led.state != Led::kClosed) ++led.attempt;
   led.state = Led::kClosed;
-  led.draining = false;
+  led.running_out = false;
 }
 
 bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
@@ -154,13 +154,13 @@ std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
   return entry->second.attempt;
 }
 
-void GroupLeader::Drain(const Clique& clique, uint32_t attempt) {
+void GroupLeader::RunOut(const Clique& clique, uint32_t attempt) {
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state != Led::kOpen ||
       entry->second.attempt != attempt) {
     return;
   }
-  entry->second.draining = true;
+  entry->second.running_out = true;
   changed_.insert(clique);
 }
 

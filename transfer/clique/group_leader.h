@@ -54,7 +54,7 @@ class GroupLeader {
     std::vector<std::pair<Clique, uint32_t>> open;
     // Whose next group is due: ask for its lane, then Cut.
     std::vector<Clique> ask;
-    // Drained: end the attempt.
+    // Run out: end the attempt.
     std::vector<std::pair<Clique, uint32_t>> close;
   };
   Due TakeDue(absl::Time now);
@@ -78,7 +78,7 @@ class GroupLeader {
   std::optional<uint32_t> IdleAttempt(const Clique& clique) const;
   // No group is cut on this attempt any more: TakeDue names it when none is on its way. What waits
   // goes on the next one.
-  void Drain(const Clique& clique, uint32_t attempt);
+  void RunOut(const Clique& clique, uint32_t attempt);
   // The follower is lost: nothing waits or asks any more, and the attempt has ended. What was cut
   // still is told by OnOver.
   void Drop(const Clique& clique);
@@ -92,7 +92,7 @@ class GroupLeader {
     uint32_t attempt = 1;
     enum { kClosed, kOpening, kOpen } state = kClosed;
     bool warm = false;  // wanted without a pair
-    bool draining = false;
+    bool running_out = false;
     bool held = false;
     absl::Time not_before = absl::InfinitePast();
     absl::Duration backoff = kFirstBackoff;

@@ -16,7 +16,7 @@
 namespace ferry {
 
 struct GroupRecord {
-  enum class Stage : uint8_t {
+  enum class State : uint8_t {
     kAsking,    // for our lane
     kGranting,  // at the leader: cut, and the follower is asked for its lane
     kLaunched,
@@ -30,7 +30,7 @@ struct GroupRecord {
   Clique clique;
   PeerId peer;
   bool leads = false;
-  Stage stage = Stage::kAsking;
+  State state = State::kAsking;
   uint32_t attempt = 0;
   uint64_t number = 0;      // the clique's count of groups; both ends know it
   std::vector<Part> parts;  // none yet while a leader asks
@@ -44,7 +44,7 @@ struct GroupRecord {
   bool late = false;
   bool late_there = false;
 
-  bool launched() const { return stage == Stage::kLaunched; }
+  bool launched() const { return state == State::kLaunched; }
   GlobalDeviceId lane() const { return leads ? clique.low : clique.high; }
 };
 
