@@ -48,7 +48,7 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
     : devices(std::move(devices_in)),
       options(std::move(options_in)),
       routes(devices, owners, options.order, options.by_estimate,
-             [this](const Clique& clique) { return std::as_const(cliques).ranks().Find(clique); }),
+             [this](const Clique& clique) { return std::as_const(cliques).comms().Find(clique); }),
       offers({options.offers_per_peer, options.kept_per_peer}, PeersIn(devices)),
       peers(PeersIn(devices)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
@@ -434,12 +434,12 @@ void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
                                       std::string unique_id) {
   impl_->clock = now;
-  impl_->cliques.ranks().OnId(clique, attempt, std::move(unique_id));
+  impl_->cliques.comms().OnId(clique, attempt, std::move(unique_id));
 }
 
 void TransferEngine::OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt) {
   impl_->clock = now;
-  impl_->cliques.ranks().OnOpened(clique, attempt);
+  impl_->cliques.comms().OnOpened(clique, attempt);
 }
 
 void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
@@ -456,7 +456,7 @@ void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, boo
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {
   impl_->clock = now;
-  return impl_->cliques.ranks().Warm(clique);
+  return impl_->cliques.comms().Warm(clique);
 }
 
 void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until) {

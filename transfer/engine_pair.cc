@@ -370,7 +370,7 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   const MatchKey& key = receive.spec.key;
   const RouteChoice::Picked choice = routes.Pick(clock, key.source, key.destination, source.bytes,
                                                  excluded, receive.spec.prepared);
-  if (choice.missed > absl::ZeroDuration()) cliques.ranks().Miss(CliqueOf(key), choice.missed);
+  if (choice.missed > absl::ZeroDuration()) cliques.comms().Miss(CliqueOf(key), choice.missed);
   return choice.route;
 }
 

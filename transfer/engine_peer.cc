@@ -124,8 +124,8 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(GroupFailed& m) { return impl.cliques.OnGroupFailed(peer, m); }
       bool operator()(AttemptOver& m) { return impl.cliques.OnAttemptOver(peer, m); }
       bool operator()(Evict& m) { return impl.cliques.OnEvict(peer, m); }
-      bool operator()(OpenComm& m) { return impl.cliques.ranks().OnOpenComm(peer, std::move(m)); }
-      bool operator()(WarmComm& m) { return impl.cliques.ranks().OnWarmComm(peer, m); }
+      bool operator()(OpenComm& m) { return impl.cliques.comms().OnOpenComm(peer, std::move(m)); }
+      bool operator()(WarmComm& m) { return impl.cliques.comms().OnWarmComm(peer, m); }
       bool operator()(Fire& m) { return impl.cliques.bundles().OnFire(peer, m); }
       bool operator()(Seek& m) { return impl.long_waits.OnSeek(peer, m); }
       bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }

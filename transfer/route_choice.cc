@@ -21,19 +21,19 @@ constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
 // Until a route is measured, one transfer at a time takes it by its prior, and none that is larger.
 constexpr uint64_t kUnmeasuredBytes = uint64_t{1} << 30;
 
-bool IsOpen(const Rank* rank) {
-  return rank != nullptr && rank->open && rank->ready && rank->failing.ok();
+bool IsOpen(const CommRecord* comm) {
+  return comm != nullptr && comm->open && comm->ready && comm->failing.ok();
 }
 
 }  // namespace
 
 RouteChoice::RouteChoice(const DeviceMap& devices, const DeviceOwners& owners,
-                         std::vector<Route> order, bool by_estimate, RankOf rank_of)
+                         std::vector<Route> order, bool by_estimate, CommOf comm_of)
     : devices_(devices),
       owners_(owners),
       order_(std::move(order)),
       by_estimate_(by_estimate),
-      rank_of_(std::move(rank_of)) {}
+      comm_of_(std::move(comm_of)) {}
 
 void RouteChoice::AddPeer() { peers_.emplace_back(); }
 
@@ -181,7 +181,7 @@ RouteChoice::Picked RouteChoice::Pick(absl::Time now, GlobalDeviceId source,
       continue;
     }
     // Nobody waits until one is open who can travel otherwise; what is prepared opens it anyway.
-    if (route == Route::kNccl && !lasting && !IsOpen(rank_of_(CliqueOf(source, destination)))) {
+    if (route == Route::kNccl && !lasting && !IsOpen(comm_of_(CliqueOf(source, destination)))) {
       best.missed = best_time->time - time->time;
       continue;
     }
@@ -219,8 +219,8 @@ const RoutePrior* RouteChoice::PriorOf(Route route, GlobalDeviceId source,
 }
 
 bool RouteChoice::SmsBusy(absl::Time now, const Clique& clique) const {
-  const Rank* const rank = rank_of_(clique);
-  if (rank != nullptr && rank->sms.busy(now)) return true;
+  const CommRecord* const comm = comm_of_(clique);
+  if (comm != nullptr && comm->sms.busy(now)) return true;
   for (const GlobalDeviceId device : {clique.low, clique.high}) {
     const auto until = sms_busy_until_.find(device);
     if (until != sms_busy_until_.end() && now < until->second) return true;
@@ -276,8 +276,8 @@ std::string RouteChoice::ExplainChoice(const RouteOption& option, bool first, bo
   if (!by_estimate_) return "later in the order";
   if (!option.time.has_value()) return "later in the order, and not measured enough";
   if (option.route == Route::kNccl && picked.missed > absl::ZeroDuration()) {
-    const Rank* const rank = rank_of_(CliqueOf(source, destination));
-    const Rank known = rank != nullptr ? *rank : Rank();
+    const CommRecord* const comm = comm_of_(CliqueOf(source, destination));
+    const CommRecord known = comm != nullptr ? *comm : CommRecord();
     return absl::StrCat(
         "clearly faster, but its communicator is not open; transfers have missed it for ",
         DurationText(known.missed), ", at ", DurationText(known.worth_opening), " it is opened");

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "transfer/clique/rank.h"
+#include "transfer/clique/comm_record.h"
 #include "transfer/device_owners.h"
 #include "transfer/route_estimate.h"
 #include "transfer/route_table.h"
@@ -49,13 +49,13 @@ struct RouteOption {
 
 class RouteChoice {
  public:
-  // The engine's rank of a clique's communicator; null if it has none.
-  using RankOf = std::function<const Rank*(const Clique&)>;
+  // What the engine knows of a clique's communicator; null if the clique has had no pair.
+  using CommOf = std::function<const CommRecord*(const Clique&)>;
 
   // `devices` and `owners` stay their owner's, and may change (OnDevicesChanged). `order`: the
   // routes that are configured, the first one first.
   RouteChoice(const DeviceMap& devices, const DeviceOwners& owners, std::vector<Route> order,
-              bool by_estimate, RankOf rank_of);
+              bool by_estimate, CommOf comm_of);
 
   // False: the first route of the order that is available is taken.
   void SetByEstimate(bool by_estimate) { by_estimate_ = by_estimate; }
@@ -157,7 +157,7 @@ class RouteChoice {
   const DeviceOwners& owners_;
   const std::vector<Route> order_;
   bool by_estimate_;
-  const RankOf rank_of_;
+  const CommOf comm_of_;
   std::deque<OfPeer> peers_;               // by PeerId; they stay where they are
   mutable std::optional<Ends> last_ends_;  // a batch has the same again and again
   absl::btree_map<GlobalDeviceId, absl::Time> sms_busy_until_;  // of our GPUs, as lanes say

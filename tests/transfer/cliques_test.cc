@@ -57,7 +57,7 @@ class CliquesTest : public testing::Test {
   void Open() {
     cliques_.Run();
     ASSERT_THAT(Take<CommunicatorOpen>(), SizeIs(1));
-    cliques_.ranks().OnOpened(kTwoDevices, 1);
+    cliques_.comms().OnOpened(kTwoDevices, 1);
   }
   // The orders, and the messages, of a kind; the others are dropped.
   template <typename Order>
@@ -93,7 +93,7 @@ class CliquesTest : public testing::Test {
   const Layout layout_;
   std::map<TransferId, Load*> known_;  // what the engine would let go into a group
   RouteChoice routes_{devices_, owners_, {Route::kNccl}, false, [this](const Clique& clique) {
-                        return std::as_const(cliques_).ranks().Find(clique);
+                        return std::as_const(cliques_).comms().Find(clique);
                       }};
   Cliques cliques_{{devices_, owners_, routes_, options_, now_, out_},
                    [this](PeerId, const Clique&, const PairName& name, bool receives) -> Load* {
@@ -204,7 +204,7 @@ TEST_F(CliquesTest, AnOpeningThatTakesTooLongIsUnavailable) {
 class CliquesFollowerTest : public CliquesTest {
  protected:
   CliquesFollowerTest() : CliquesTest(kFollowing) {
-    EXPECT_TRUE(cliques_.ranks().OnOpenComm(kLeading, {kTwoDevices, 1, "id"}));
+    EXPECT_TRUE(cliques_.comms().OnOpenComm(kLeading, {kTwoDevices, 1, "id"}));
     out_ = Outbox();
   }
 };

@@ -55,14 +55,14 @@ class RouteChoiceTest : public testing::Test {
       {"node-a", "node-b"},
       {kOurGpu}};
   const DeviceOwners owners_{devices_.owner};
-  absl::btree_map<Clique, Rank> ranks_;
+  absl::btree_map<Clique, CommRecord> comms_;
   RouteChoice choice_{devices_,
                       owners_,
                       {Route::kLocal, Route::kMapped, Route::kNccl, Route::kTcp},
                       /*by_estimate=*/true,
-                      [this](const Clique& clique) -> const Rank* {
-                        const auto rank = ranks_.find(clique);
-                        return rank == ranks_.end() ? nullptr : &rank->second;
+                      [this](const Clique& clique) -> const CommRecord* {
+                        const auto comm = comms_.find(clique);
+                        return comm == comms_.end() ? nullptr : &comm->second;
                       }};
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
 };
@@ -161,10 +161,10 @@ TEST_F(RouteChoiceTest, NcclIsMissedUntilItsCommunicatorIsOpen) {
   const RouteChoice::Picked closed = choice_.Pick(now_, kTheirGpu, kOurGpu, kSmall, 0, false);
   EXPECT_EQ(closed.route, Route::kMapped);
   EXPECT_EQ(closed.missed, absl::Microseconds(1960));
-  Rank& rank = ranks_[CliqueOf(kTheirGpu, kOurGpu)];
-  rank.open = rank.ready = true;
+  CommRecord& comm = comms_[CliqueOf(kTheirGpu, kOurGpu)];
+  comm.open = comm.ready = true;
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kNccl);
-  rank.failing = absl::UnavailableError("it is about to end");
+  comm.failing = absl::UnavailableError("it is about to end");
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kMapped);
 }
 
@@ -173,7 +173,7 @@ TEST_F(RouteChoiceTest, BusySmsCostNcclATimeSliceButForWhatLasts) {
   Measure(Route::kNccl, absl::Microseconds(40), kSmall, kTheirGpu, kOurGpu);
   Measure(Route::kMapped, absl::Milliseconds(1), kSmall, kTheirGpu, kOurGpu);
   const Clique clique = CliqueOf(kTheirGpu, kOurGpu);
-  ranks_[clique].open = ranks_[clique].ready = true;
+  comms_[clique].open = comms_[clique].ready = true;
   ASSERT_EQ(Picked(kTheirGpu, kOurGpu), Route::kNccl);
   choice_.OnSmsBusy(kOurGpu, now_ + absl::Milliseconds(10));
   EXPECT_TRUE(choice_.SmsBusy(now_, clique));
@@ -181,7 +181,7 @@ TEST_F(RouteChoiceTest, BusySmsCostNcclATimeSliceButForWhatLasts) {
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu, kSmall, 0, /*lasting=*/true), Route::kNccl);
   now_ += absl::Milliseconds(10);
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kNccl);
-  ranks_[clique].sms.OnKernelOver(/*late=*/true, now_);
+  comms_[clique].sms.OnKernelOver(/*late=*/true, now_);
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kMapped);
 }
 

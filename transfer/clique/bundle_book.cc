@@ -35,7 +35,7 @@ uint64_t BundleBook::Join(const Load& half, TransferId batch, uint32_t batch_siz
     bundle->batch_size = batch_size;
     bundle->leads = context_.Leads(context_.devices.self, half.clique, half.peer);
     if (bundle->leads) {  // a first firing does not wait for the communicator
-      ranks_.Of(half.clique);
+      comms_.Of(half.clique);
       leader_.Warm(half.clique);
     }
   }

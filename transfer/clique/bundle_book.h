@@ -24,15 +24,15 @@
 #include "absl/status/status.h"
 #include "transfer/clique/bundle.h"
 #include "transfer/clique/clique_context.h"
+#include "transfer/clique/comm_book.h"
 #include "transfer/clique/group_leader.h"
-#include "transfer/clique/rank_book.h"
 
 namespace ferry {
 
 class BundleBook {
  public:
-  BundleBook(const CliqueContext& context, GroupLeader& leader, RankBook& ranks)
-      : context_(context), leader_(leader), ranks_(ranks) {}
+  BundleBook(const CliqueContext& context, GroupLeader& leader, CommBook& comms)
+      : context_(context), leader_(leader), comms_(comms) {}
 
   Bundle* Find(uint64_t number) const;  // null: it is over, or 0
   // Whether a half may be armed so: not once the bundle of this name has been fired, or is about to
@@ -74,7 +74,7 @@ class BundleBook {
 
   const CliqueContext& context_;
   GroupLeader& leader_;
-  RankBook& ranks_;
+  CommBook& comms_;
   absl::btree_map<uint64_t, std::unique_ptr<Bundle>> bundles_;  // loads stay where they are
   absl::flat_hash_map<Name, Bundle*> by_name_;
   uint64_t next_number_ = 1;

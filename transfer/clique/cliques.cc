@@ -23,8 +23,8 @@ Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
     : context_(context),
       find_load_(std::move(find_load)),
       leader_(context.options.cutting),
-      ranks_(context_, leader_),
-      bundles_(context_, leader_, ranks_),
+      comms_(context_, leader_),
+      bundles_(context_, leader_, comms_),
       groups_(context_) {}
 
 // --- Loads.
@@ -35,7 +35,7 @@ bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
     context_.Send(load.peer, HandOver{load.name.transfer, priority, direct});
     return true;
   }
-  ranks_.Of(load.clique);
+  comms_.Of(load.clique);
   const bool added =
       leader_.Add(context_.now, load.clique, load.name, load.bytes, priority, direct);
   leader_.Hold(load.clique, HasMore(load.peer));
@@ -46,7 +46,7 @@ void Cliques::OnMore(PeerId peer, bool more) {
   if (!more && !HasMore(peer)) return;
   peers_[peer].more_until =
       more ? context_.now + context_.options.cutting.age : absl::InfinitePast();
-  for (const auto& [clique, rank] : ranks_.all()) {
+  for (const auto& [clique, comm] : comms_.all()) {
     if (context_.OwnerOf(clique.high) == peer) leader_.Hold(clique, more);
   }
 }
@@ -133,7 +133,7 @@ void Cliques::Run() {
   while (true) {
     const GroupLeader::Due due = leader_.TakeDue(context_.now);
     for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
-    for (const auto& [clique, attempt] : due.open) ranks_.Open(clique, attempt);
+    for (const auto& [clique, attempt] : due.open) comms_.Open(clique, attempt);
     for (const Clique& clique : due.ask) {
       groups_.Ask(groups_.Add(clique, context_.OwnerOf(clique.high), /*leads=*/true));
     }
@@ -155,7 +155,7 @@ void Cliques::OnLaneGranted(GroupRecord& group) {
 }
 
 uint64_t Cliques::RoomFor(const Clique& clique) const {
-  return static_cast<uint64_t>(ranks_.Find(clique)->bytes_per_second *
+  return static_cast<uint64_t>(comms_.Find(clique)->bytes_per_second *
                                absl::ToDoubleSeconds(context_.options.group_time));
 }
 
@@ -196,14 +196,14 @@ bool Cliques::OnGroup(PeerId peer, const Group& message) {
   for (const Chunk& chunk : message.chunks) {
     if ((chunk.pair.slot != 0) != firings) return false;
   }
-  Rank& rank = ranks_.Of(message.clique);
-  if (!rank.open || message.attempt != rank.attempt || message.number <= rank.number) return false;
+  CommRecord& comm = comms_.Of(message.clique);
+  if (!comm.open || message.attempt != comm.attempt || message.number <= comm.number) return false;
   if (groups_.Any([&](const GroupRecord& group) {
         return group.clique == message.clique && group.state == GroupRecord::State::kAsking;
       })) {
     return false;
   }
-  rank.number = message.number;
+  comm.number = message.number;
   GroupRecord& group = groups_.Add(message.clique, peer, /*leads=*/false);
   group.attempt = message.attempt;
   group.number = message.number;
@@ -283,8 +283,8 @@ std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& stat
   if (status.ok() && group->why.ok()) {
     MeasureSpeed(*group);
     MeasureSms(*group);
-    Rank& rank = *ranks_.Find(group->clique);
-    if (group->late && rank.attempt == group->attempt) rank.failing = absl::OkStatus();
+    CommRecord& comm = *comms_.Find(group->clique);
+    if (group->late && comm.attempt == group->attempt) comm.failing = absl::OkStatus();
   }
   for (const GroupRecord::Part& part : group->parts) {
     Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
@@ -300,7 +300,7 @@ void Cliques::MeasureSpeed(const GroupRecord& group) {
   // Of less than that the way there and back takes most of the time.
   const uint64_t group_bytes = context_.options.cutting.group_bytes;
   if (group.bytes < group_bytes / 2 || context_.now <= group.began) return;
-  double& rate = ranks_.Find(group.clique)->bytes_per_second;
+  double& rate = comms_.Find(group.clique)->bytes_per_second;
   const auto bytes = static_cast<double>(group.bytes);
   double now = bytes / absl::ToDoubleSeconds(context_.now - group.began);
   if (rate == 0) rate = now;
@@ -314,7 +314,7 @@ void Cliques::MeasureSms(const GroupRecord& group) {
   if (group.bytes > kTellingBytes) return;
   const std::optional<absl::Duration> usual = context_.routes.UsualGroup(group.peer, group.clique);
   if (!usual) return;  // wherever the peer is
-  ranks_.Find(group.clique)
+  comms_.Find(group.clique)
       ->sms.OnKernelOver(context_.now - group.began > *usual + kLateGroup, context_.now);
 }
 

@@ -37,10 +37,10 @@
 #include "absl/time/time.h"
 #include "transfer/clique/bundle_book.h"
 #include "transfer/clique/clique_context.h"
+#include "transfer/clique/comm_book.h"
 #include "transfer/clique/group_book.h"
 #include "transfer/clique/group_leader.h"
 #include "transfer/clique/load.h"
-#include "transfer/clique/rank_book.h"
 
 namespace ferry {
 
@@ -79,8 +79,8 @@ class Cliques {
 
   BundleBook& bundles() { return bundles_; }
   const BundleBook& bundles() const { return bundles_; }
-  RankBook& ranks() { return ranks_; }
-  const RankBook& ranks() const { return ranks_; }
+  CommBook& comms() { return comms_; }
+  const CommBook& comms() const { return comms_; }
   // Loads that wait for a group here, in cliques that we lead.
   size_t waiting() const { return leader_.waiting(); }
   // Groups that ask for a lane or run.
@@ -177,7 +177,7 @@ class Cliques {
   const CliqueContext context_;
   const FindLoad find_load_;
   GroupLeader leader_;
-  RankBook ranks_;
+  CommBook comms_;
   BundleBook bundles_;
   GroupBook groups_;
   absl::flat_hash_map<PeerId, OfPeer> peers_;

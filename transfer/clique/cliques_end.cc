@@ -17,7 +17,7 @@ void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
   const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                                   absl::StrCat("the link to ", NodeName(context_.devices, peer),
                                                " was lost: ", absl::string_view(why.message())));
-  for (const auto& [clique, rank] : ranks_.all()) {
+  for (const auto& [clique, comm] : comms_.all()) {
     if (context_.OwnerOf(clique.high) == peer) leader_.Drop(clique);
   }
   bundles_.OnPeerLost(peer);
@@ -40,7 +40,7 @@ void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
       }
     }
   }
-  ranks_.Forget(peer, lost);
+  comms_.Forget(peer, lost);
 }
 
 // --- Time.
@@ -50,10 +50,10 @@ bool Cliques::OnTime() {
     OnLate(*group);
     return true;
   }
-  if (const auto late = ranks_.TakeLate()) {
+  if (const auto late = comms_.TakeLate()) {
     const auto& [clique, attempt] = *late;
     FailAttempt(clique, attempt, 0,
-                RankBook::NotOpened(clique, attempt,
+                CommBook::NotOpened(clique, attempt,
                                     absl::StrCat("not open within ",
                                                  DurationText(context_.options.open_deadline))));
     return true;
@@ -62,7 +62,7 @@ bool Cliques::OnTime() {
 }
 
 absl::Time Cliques::NextTime() const {
-  const int64_t nanos = std::min(groups_.NextTimer(), ranks_.NextTimer());
+  const int64_t nanos = std::min(groups_.NextTimer(), comms_.NextTimer());
   return std::min(nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
                   leader_.NextDue());
 }
@@ -90,13 +90,13 @@ void Cliques::OnLate(GroupRecord& group) {
 
 void Cliques::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
                                    const absl::Status& status) {
-  const Rank* const rank = ranks_.Find(clique);
-  if (rank == nullptr) return;
-  const bool in_use = rank->open && rank->attempt == attempt;
-  if (!in_use && !RankBook::IsClosing(*rank, attempt)) return;
+  const CommRecord* const comm = comms_.Find(clique);
+  if (comm == nullptr) return;
+  const bool in_use = comm->open && comm->attempt == attempt;
+  if (!in_use && !CommBook::IsClosing(*comm, attempt)) return;
   FailAttempt(clique, attempt, 0,
               HasReason(status, Reason::kRouteUnavailable)
-                  ? RankBook::NotOpened(clique, attempt, status.message())
+                  ? CommBook::NotOpened(clique, attempt, status.message())
                   : status);
 }
 
@@ -104,14 +104,14 @@ void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t numbe
                           const absl::Status& status) {
   FlightRecorder::Get().Record("comm.failed", clique.low.value(), clique.high.value(), attempt,
                                status.message());
-  Rank& rank = ranks_.Of(clique);
+  CommRecord& comm = comms_.Of(clique);
   if (context_.Ours(clique.low)) {
     // One that is closing has ended already, but the follower may still be busy on it.
-    if (leader_.EndAttempt(clique, attempt) || RankBook::IsClosing(rank, attempt)) {
+    if (leader_.EndAttempt(clique, attempt) || CommBook::IsClosing(comm, attempt)) {
       context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, number, status});
     }
-  } else if (rank.open && rank.attempt == attempt) {
-    rank.failing = status;
+  } else if (comm.open && comm.attempt == attempt) {
+    comm.failing = status;
     return context_.Send(context_.OwnerOf(clique.low),
                          GroupFailed{clique, attempt, number, status});
   }
@@ -138,26 +138,26 @@ bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
 
 bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
   if (context_.Leads(context_.devices.self, message.clique, peer)) {  // the follower's answer
-    Rank* const rank = ranks_.Find(message.clique);
-    if (!message.status.ok() || rank == nullptr || !RankBook::EndClose(*rank, message.attempt)) {
+    CommRecord* const comm = comms_.Find(message.clique);
+    if (!message.status.ok() || comm == nullptr || !CommBook::EndClose(*comm, message.attempt)) {
       return false;  // also if we have aborted it meanwhile
     }
-    ranks_.End(message.clique, message.attempt, absl::OkStatus());
+    comms_.End(message.clique, message.attempt, absl::OkStatus());
     return true;
   }
   if (!context_.Leads(peer, message.clique, context_.devices.self)) return false;
-  Rank& rank = ranks_.Of(message.clique);
-  if (message.attempt <= rank.ended) {
-    if (message.status.ok() || !RankBook::IsClosing(rank, message.attempt)) return false;
+  CommRecord& comm = comms_.Of(message.clique);
+  if (message.attempt <= comm.ended) {
+    if (message.status.ok() || !CommBook::IsClosing(comm, message.attempt)) return false;
   }
-  rank.ended = std::max(rank.ended, message.attempt);
+  comm.ended = std::max(comm.ended, message.attempt);
   if (!message.status.ok()) {
     AbortAttempt(message.clique, message.attempt, message.number, message.status);
-  } else if (ranks_.BeginClose(message.clique, message.attempt)) {
-    if (rank.failing.ok()) {
+  } else if (comms_.BeginClose(message.clique, message.attempt)) {
+    if (comm.failing.ok()) {
       CloseQuiet(message.clique);
     } else {  // which the leader did not know yet, and does not hear any more
-      AbortAttempt(message.clique, message.attempt, 0, absl::Status(rank.failing));
+      AbortAttempt(message.clique, message.attempt, 0, absl::Status(comm.failing));
     }
   } else {  // it is not here, or being aborted
     context_.Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
@@ -174,13 +174,13 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
           : Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                   absl::StrCat("the communicator of ", Describe(clique),
                                " was aborted: ", absl::string_view(status.message())));
-  Rank& rank = ranks_.Of(clique);
-  if (rank.attempt == attempt) ranks_.StopTimer(clique, rank);  // not of one that came after it
-  const bool closing = RankBook::EndClose(rank, attempt);
+  CommRecord& comm = comms_.Of(clique);
+  if (comm.attempt == attempt) comms_.StopTimer(clique, comm);  // not of one that came after it
+  const bool closing = CommBook::EndClose(comm, attempt);
   if (closing && !context_.Ours(clique.low)) {  // the leader waits for that
     context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
   }
-  bool abort = closing || (rank.open && rank.attempt == attempt);
+  bool abort = closing || (comm.open && comm.attempt == attempt);
   std::vector<uint64_t> unlaunched;
   const auto on_it = [&](const GroupRecord& group) {
     return group.clique == clique && group.attempt == attempt;
@@ -195,8 +195,8 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
     }
   }
   if (abort) {
-    rank.open = rank.open && rank.attempt != attempt;
-    ranks_.End(clique, attempt, status);
+    comm.open = comm.open && comm.attempt != attempt;
+    comms_.End(clique, attempt, status);
   }
   for (const uint64_t id : unlaunched) {
     const std::unique_ptr<GroupRecord> group = Erase(id);
@@ -212,25 +212,25 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
 // --- Communicators that are closed.
 
 void Cliques::CloseQuiet(const Clique& clique) {
-  Rank* const rank = ranks_.Find(clique);
-  if (rank == nullptr || context_.Ours(clique.low)) return;
-  const auto closing = rank->closing;
+  CommRecord* const comm = comms_.Find(clique);
+  if (comm == nullptr || context_.Ours(clique.low)) return;
+  const auto closing = comm->closing;
   for (const uint32_t attempt : closing) {
     if (groups_.Any([&](const GroupRecord& group) {
           return group.clique == clique && group.attempt == attempt;
         })) {
       continue;
     }
-    RankBook::EndClose(*rank, attempt);
-    ranks_.End(clique, attempt, absl::OkStatus());
+    CommBook::EndClose(*comm, attempt);
+    comms_.End(clique, attempt, absl::OkStatus());
     context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
   }
 }
 
 void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
-  const Rank* const rank = ranks_.Find(clique);
-  if (rank == nullptr || !rank->open) return;
-  const Evict message{clique, rank->attempt, wanted_busy};
+  const CommRecord* const comm = comms_.Find(clique);
+  if (comm == nullptr || !comm->open) return;
+  const Evict message{clique, comm->attempt, wanted_busy};
   if (context_.Ours(clique.low)) {
     OnEvict(context_.OwnerOf(clique.high), message);
     return;
@@ -253,7 +253,7 @@ bool Cliques::OnEvict(PeerId peer, const Evict& message) {
 void Cliques::CloseIdle(const Clique& clique, uint32_t attempt) {
   leader_.EndAttempt(clique, attempt);
   context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, 0, absl::OkStatus()});
-  ranks_.BeginClose(clique, attempt);
+  comms_.BeginClose(clique, attempt);
 }
 
 }  // namespace ferry

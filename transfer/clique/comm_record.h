@@ -14,7 +14,7 @@ namespace ferry {
 
 // Our rank of a clique's communicator; there is one for each clique that has or had a pair since
 // its link came up.
-struct Rank {
+struct CommRecord {
   bool open = false;     // `attempt` was ordered to be opened and has not ended
   bool ready = false;    // and it is open
   uint32_t attempt = 0;  // the last one that was

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankBook keeps this daemon's rank of each clique's communicator: orders its opening, knows how
-// far that is, and begins and ends its closing. What becomes of the groups on a communicator that
-// ends is the business of Cliques.
+// CommBook keeps a CommRecord of this daemon's rank of each clique's communicator: orders its
+// opening, knows how far that is, and begins and ends its closing. What becomes of the groups on a
+// communicator that ends is the business of Cliques.
 //
 // Nobody waits on a lane for an opening: groups are cut once the leader's rank is open, which its
 // warm-up with the follower's rank makes certain of both.
@@ -25,21 +25,21 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "transfer/clique/clique_context.h"
+#include "transfer/clique/comm_record.h"
 #include "transfer/clique/group_leader.h"
-#include "transfer/clique/rank.h"
 
 namespace ferry {
 
-class RankBook {
+class CommBook {
  public:
-  RankBook(const CliqueContext& context, GroupLeader& leader)
+  CommBook(const CliqueContext& context, GroupLeader& leader)
       : context_(context), leader_(leader) {}
 
   // Null if the clique has had no pair since its link came up.
-  Rank* Find(const Clique& clique);
-  const Rank* Find(const Clique& clique) const;
-  Rank& Of(const Clique& clique) { return ranks_[clique]; }  // made if there is none
-  const absl::btree_map<Clique, Rank>& all() const { return ranks_; }
+  CommRecord* Find(const Clique& clique);
+  const CommRecord* Find(const Clique& clique) const;
+  CommRecord& Of(const Clique& clique) { return comms_[clique]; }  // made if there is none
+  const absl::btree_map<Clique, CommRecord>& all() const { return comms_; }
 
   // --- Opening.
 
@@ -66,22 +66,22 @@ class RankBook {
 
   // --- Ending.
 
-  void StopTimer(const Clique& clique, Rank& rank);
+  void StopTimer(const Clique& clique, CommRecord& comm);
   // The attempt shall be closed when no group is on it. False if it is not in use here, or is
   // closing already.
   bool BeginClose(const Clique& clique, uint32_t attempt);
-  static bool IsClosing(const Rank& rank, uint32_t attempt);
+  static bool IsClosing(const CommRecord& comm, uint32_t attempt);
   // False if the attempt was not closing.
-  static bool EndClose(Rank& rank, uint32_t attempt);
+  static bool EndClose(CommRecord& comm, uint32_t attempt);
   // Orders what is left of the attempt to be ended here: closed if `status` is OK, else aborted.
   void End(const Clique& clique, uint32_t attempt, const absl::Status& status);
-  // The link to the peer is lost: all ranks of cliques with its devices end with `lost`.
+  // The link to the peer is lost: the communicators of cliques with its devices end with `lost`.
   void Forget(PeerId peer, const absl::Status& lost);
 
  private:
   const CliqueContext& context_;
   GroupLeader& leader_;
-  absl::btree_map<Clique, Rank> ranks_;
+  absl::btree_map<Clique, CommRecord> comms_;
   absl::btree_set<std::pair<int64_t, Clique>> timers_;  // of those that we lead and that open
 };
 
