@@ -238,7 +238,7 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
   for (auto& [key, op] : ops) {
     if (op->channel != &channel) continue;
     op->in_flight = 0;
-    for (Slot& slot : op->slots) Unstage(slot);
+    for (Message& message : op->messages) Unstage(message);
     FinishIfComplete(*op);
   }
   if (channel.forceable) Reopen(channel);

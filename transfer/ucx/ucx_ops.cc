@@ -85,26 +85,26 @@ void UcxTransport::Impl::Start(TransportOp op) {
   state.owner = this;
   state.link = &link;
   state.channel = link.channel;
-  state.slots.resize(MessagesOf(bytes));
-  for (Slot& slot : state.slots) {
-    slot.op = &state;
-    slot.size = std::min(bytes, kUcxMessageBytes);
-    bytes -= slot.size;
+  state.messages.resize(MessagesOf(bytes));
+  for (Message& message : state.messages) {
+    message.op = &state;
+    message.size = std::min(bytes, kUcxMessageBytes);
+    bytes -= message.size;
   }
   state.op = std::move(op);
   state.direct = link.channel->direct && state.op.segments.size() == 1;
   state.staged = staging != nullptr && !state.direct;
   if (state.direct) staging->Enter();
   ++state.channel->ops;
-  if (state.receive() && state.staged && !state.slots.empty()) {
+  if (state.receive() && state.staged && !state.messages.empty()) {
     FERRY_CHECK(state.channel->arriving.try_emplace(state.op.tag, &state).second);
   } else if (state.receive()) {
-    while (state.status.ok() && state.posted < state.slots.size()) {
-      Slot& slot = state.slots[state.posted++];
-      PostReceive(slot, NextMessage(state, slot));
+    while (state.status.ok() && state.posted < state.messages.size()) {
+      Message& message = state.messages[state.posted++];
+      PostReceive(message, NextMessage(state, message));
     }
     FinishIfComplete(state);
-  } else if (state.slots.empty()) {
+  } else if (state.messages.empty()) {
     FinishIfComplete(state);
   } else {
     std::unique_ptr<Window>& window = link.channel->windows[link.key];
@@ -119,7 +119,7 @@ void UcxTransport::Impl::FinishIfComplete(Op& op) {
   finished_ops.push_back(&op);
 }
 
-UcxTransport::Impl::Buffer UcxTransport::Impl::NextMessage(Op& op, Slot& slot) {
+UcxTransport::Impl::Buffer UcxTransport::Impl::NextMessage(Op& op, Message& message) {
   const auto& segments = op.op.segments;
   const auto take = [&](size_t most) -> ucp_dt_iov_t {
     while (op.offset == segments[op.segment].size) {
@@ -130,42 +130,43 @@ UcxTransport::Impl::Buffer UcxTransport::Impl::NextMessage(Op& op, Slot& slot) {
     const size_t length = std::min(most, segment.size - op.offset);
     return {segment.local + std::exchange(op.offset, op.offset + length), length};
   };
-  const ucp_dt_iov_t first = take(slot.size);
-  if (first.length == slot.size) return {first.buffer, slot.size};
-  slot.pieces.push_back(first);
-  for (size_t left = slot.size - first.length; left > 0; left -= slot.pieces.back().length) {
-    slot.pieces.push_back(take(left));
+  const ucp_dt_iov_t first = take(message.size);
+  if (first.length == message.size) return {first.buffer, message.size};
+  message.pieces.push_back(first);
+  for (size_t left = message.size - first.length; left > 0; left -= message.pieces.back().length) {
+    message.pieces.push_back(take(left));
   }
-  return {slot.pieces.data(), slot.pieces.size(), ucp_dt_make_iov()};
+  return {message.pieces.data(), message.pieces.size(), ucp_dt_make_iov()};
 }
 
-ucp_request_param_t UcxTransport::Impl::RequestParam(Slot& slot, const Buffer& buffer) {
+ucp_request_param_t UcxTransport::Impl::RequestParam(Message& message, const Buffer& buffer) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_DATATYPE;
-  param.user_data = &slot;
-  param.memory_type = slot.op->direct ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  param.user_data = &message;
+  param.memory_type = message.op->direct ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
   param.datatype = buffer.type;
-  const ucp_mem_h mapped = slot.op->channel->worker->mapped();
-  if (slot.staged != nullptr && mapped != nullptr) {
+  const ucp_mem_h mapped = message.op->channel->worker->mapped();
+  if (message.staged != nullptr && mapped != nullptr) {
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     param.memh = mapped;
   }
   return param;
 }
 
-void UcxTransport::Impl::PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_message_h arrived) {
-  Op& op = *slot.op;
-  ucp_request_param_t param = RequestParam(slot, buffer);
+void UcxTransport::Impl::PostReceive(Message& message, const Buffer& buffer,
+                                     ucp_tag_message_h arrived) {
+  Op& op = *message.op;
+  ucp_request_param_t param = RequestParam(message, buffer);
   // A receive that completes at once would tell no length.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                      void* user_data) {
-    Slot& slot = *static_cast<Slot*>(user_data);
-    --slot.op->channel->receives_in_flight;
-    slot.op->owner->Received(slot, status, info->length);
-    slot.op->owner->CopyOrUnstage(slot);
-    slot.op->owner->Returned(slot, request);
+    Message& message = *static_cast<Message*>(user_data);
+    --message.op->channel->receives_in_flight;
+    message.op->owner->Received(message, status, info->length);
+    message.op->owner->CopyOrUnstage(message);
+    message.op->owner->Returned(message, request);
   };
   ++op.in_flight;
   ++op.channel->receives_in_flight;
@@ -175,57 +176,57 @@ void UcxTransport::Impl::PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_m
           ? api.ucp_tag_recv_nbx(worker, buffer.data, buffer.count, op.op.tag, ~uint64_t{0}, &param)
           : api.ucp_tag_msg_recv_nbx(worker, buffer.data, buffer.count, arrived, &param);
   if (UCS_PTR_IS_PTR(request)) {
-    if (!slot.returned) slot.request = request;
+    if (!message.returned) message.request = request;
     return;
   }
   --op.in_flight;
   --op.channel->receives_in_flight;
-  Received(slot, UCS_PTR_RAW_STATUS(request), 0);  // an error
-  CopyOrUnstage(slot);
+  Received(message, UCS_PTR_RAW_STATUS(request), 0);  // an error
+  CopyOrUnstage(message);
 }
 
 void UcxTransport::Impl::PostSend(Op& op) {
-  Slot& slot = op.slots[op.posted++];
-  Occupy(*op.channel, *op.window, slot.size);
-  if (!op.staged) return HandOver(slot, NextMessage(op, slot));
-  Stage(slot);
-  Copy(slot);
+  Message& message = op.messages[op.posted++];
+  Occupy(*op.channel, *op.window, message.size);
+  if (!op.staged) return PassToUcx(message, NextMessage(op, message));
+  Stage(message);
+  Copy(message);
 }
 
-void UcxTransport::Impl::HandOver(Slot& slot, const Buffer& buffer) {
-  Op& op = *slot.op;
-  ucp_request_param_t param = RequestParam(slot, buffer);
+void UcxTransport::Impl::PassToUcx(Message& message, const Buffer& buffer) {
+  Op& op = *message.op;
+  ucp_request_param_t param = RequestParam(message, buffer);
   param.cb.send = [](void* request, ucs_status_t status, void* user_data) {
-    Slot& slot = *static_cast<Slot*>(user_data);
-    slot.op->owner->Vacate(*slot.op->channel, *slot.op->window, slot.size);
-    slot.op->owner->Unstage(slot);
-    slot.op->owner->Sent(slot, status);
-    slot.op->owner->Returned(slot, request);
+    Message& message = *static_cast<Message*>(user_data);
+    message.op->owner->Vacate(*message.op->channel, *message.op->window, message.size);
+    message.op->owner->Unstage(message);
+    message.op->owner->Sent(message, status);
+    message.op->owner->Returned(message, request);
   };
   ++op.in_flight;
   const ucs_status_ptr_t request =
       api.ucp_tag_send_nbx(op.link->endpoint, buffer.data, buffer.count, op.op.tag, &param);
   if (UCS_PTR_IS_PTR(request)) {
-    if (!slot.returned) slot.request = request;
+    if (!message.returned) message.request = request;
     return;
   }
   --op.in_flight;
-  Vacate(*op.channel, *op.window, slot.size);
-  Unstage(slot);
-  Sent(slot, UCS_PTR_RAW_STATUS(request));
+  Vacate(*op.channel, *op.window, message.size);
+  Unstage(message);
+  Sent(message, UCS_PTR_RAW_STATUS(request));
 }
 
-void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length) {
-  Op& op = *slot.op;
+void UcxTransport::Impl::Received(Message& message, ucs_status_t status, size_t length) {
+  Op& op = *message.op;
   // What came, came: only a cancelled request's message may still be under way.
   if (status != UCS_ERR_CANCELED && !op.staged) ++op.arrived;
-  if (status == UCS_OK && length == slot.size) return;
+  if (status == UCS_OK && length == message.size) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) op.overrun = true;
   if (!op.status.ok()) return;
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    op.status =
-        OpError(absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
-                absl::StrCat("the peer sent ", length, " bytes where ", slot.size, " were agreed"));
+    op.status = OpError(
+        absl::StatusCode::kInternal, Reason::kProtocolError, op.op,
+        absl::StrCat("the peer sent ", length, " bytes where ", message.size, " were agreed"));
   } else {
     op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
                         api.ucs_status_string(status));
@@ -233,20 +234,20 @@ void UcxTransport::Impl::Received(Slot& slot, ucs_status_t status, size_t length
   failed_ops.push_back(&op);
 }
 
-void UcxTransport::Impl::Sent(Slot& slot, ucs_status_t status) {
-  Op& op = *slot.op;
+void UcxTransport::Impl::Sent(Message& message, ucs_status_t status) {
+  Op& op = *message.op;
   if (status == UCS_OK || !op.status.ok()) return;
   op.status = OpError(absl::StatusCode::kAborted, Reason::kCommAborted, op.op,
                       api.ucs_status_string(status));
   failed_ops.push_back(&op);
 }
 
-void UcxTransport::Impl::Returned(Slot& slot, void* request) {
-  slot.request = nullptr;
-  slot.returned = true;
-  --slot.op->in_flight;
+void UcxTransport::Impl::Returned(Message& message, void* request) {
+  message.request = nullptr;
+  message.returned = true;
+  --message.op->in_flight;
   api.ucp_request_free(request);
-  FinishIfComplete(*slot.op);
+  FinishIfComplete(*message.op);
 }
 
 void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
@@ -256,15 +257,15 @@ void UcxTransport::Impl::StopOp(Op& op, const absl::Status& why) {
   op.leave_by = MonotonicNow() + kTimeToLeave;
   if (op.receive()) {
     if (op.staged) op.channel->arriving.erase(op.op.tag);
-    for (size_t i = 0; i < op.slots.size(); ++i) {
-      if (op.slots[i].request != nullptr) {
-        api.ucp_request_cancel(op.channel->worker->get(), op.slots[i].request);
+    for (size_t i = 0; i < op.messages.size(); ++i) {
+      if (op.messages[i].request != nullptr) {
+        api.ucp_request_cancel(op.channel->worker->get(), op.messages[i].request);
       }
     }
     if (op.overrun) {
       AddStrays(*op.channel, op.op.tag, std::numeric_limits<size_t>::max());
     } else {
-      AddStrays(*op.channel, op.op.tag, op.slots.size() - op.arrived);
+      AddStrays(*op.channel, op.op.tag, op.messages.size() - op.arrived);
     }
   } else if (op.window != nullptr) {
     op.window->sends.Remove(op);
@@ -314,7 +315,8 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
     if (!window.waiting) continue;
     channel.waiting.push_back(&window);
     Op& op = static_cast<Op&>(*window.sends.Next());
-    if (Full(channel, window) || (op.staged && !staging->out().CanTake(op.slots[op.posted].size))) {
+    if (Full(channel, window) ||
+        (op.staged && !staging->out().CanTake(op.messages[op.posted].size))) {
       ++full;
       continue;
     }
@@ -327,7 +329,7 @@ bool UcxTransport::Impl::PumpSends(Channel& channel) {
                           opened.message());
     }
     if (op.status.ok()) {
-      window.sends.Serve(op.slots[op.posted].size);
+      window.sends.Serve(op.messages[op.posted].size);
       PostSend(op);
     }
     if (!op.status.ok()) window.sends.Remove(op);

@@ -26,8 +26,8 @@ void UcxTransport::Impl::SetUpGpu(const UcxOptions& options) {
                                   : absl::StrCat("staged: ", options.why_staged);
 }
 
-void UcxTransport::Impl::Stage(Slot& slot) {
-  Op& op = *slot.op;
+void UcxTransport::Impl::Stage(Message& message) {
+  Op& op = *message.op;
   const auto& segments = op.op.segments;
   const auto skip = [&] {
     while (op.offset == segments[op.segment].size) {
@@ -36,17 +36,17 @@ void UcxTransport::Impl::Stage(Slot& slot) {
     }
   };
   skip();
-  slot.staged = std::make_unique<HostStaging::Message>();
-  slot.staged->memory = StagingOf(op).Take(slot.size);
-  FERRY_CHECK(slot.staged->memory != nullptr);  // was asked before
-  slot.staged->size = slot.size;
-  slot.staged->segment = &segments[op.segment];
-  slot.staged->offset = op.offset;
-  slot.staged->owner = &slot;
-  slot.staged->over = [](HostStaging::Message& message) {
-    static_cast<Slot*>(message.owner)->op->owner->Copied(message);
+  message.staged = std::make_unique<HostStaging::Message>();
+  message.staged->memory = StagingOf(op).Take(message.size);
+  FERRY_CHECK(message.staged->memory != nullptr);  // was asked before
+  message.staged->size = message.size;
+  message.staged->segment = &segments[op.segment];
+  message.staged->offset = op.offset;
+  message.staged->owner = &message;
+  message.staged->over = [](HostStaging::Message& copied) {
+    static_cast<Message*>(copied.owner)->op->owner->Copied(copied);
   };
-  for (size_t left = slot.size; left > 0;) {
+  for (size_t left = message.size; left > 0;) {
     skip();
     const size_t here = std::min(left, segments[op.segment].size - op.offset);
     left -= here;
@@ -54,35 +54,35 @@ void UcxTransport::Impl::Stage(Slot& slot) {
   }
 }
 
-void UcxTransport::Impl::Unstage(Slot& slot) {
-  if (slot.staged == nullptr) return;
-  StagingOf(*slot.op).GiveBack(slot.staged->memory);
-  slot.staged.reset();
+void UcxTransport::Impl::Unstage(Message& message) {
+  if (message.staged == nullptr) return;
+  StagingOf(*message.op).GiveBack(message.staged->memory);
+  message.staged.reset();
 }
 
-void UcxTransport::Impl::Copy(Slot& slot) {
-  ++slot.op->copying;
-  ++slot.op->channel->copying;
-  StagingOf(*slot.op).Copy(*slot.staged);
+void UcxTransport::Impl::Copy(Message& message) {
+  ++message.op->copying;
+  ++message.op->channel->copying;
+  StagingOf(*message.op).Copy(*message.staged);
 }
 
-void UcxTransport::Impl::CopyOrUnstage(Slot& receive) {
+void UcxTransport::Impl::CopyOrUnstage(Message& receive) {
   if (receive.staged == nullptr) return;
   if (!receive.op->status.ok()) return Unstage(receive);
   Copy(receive);
 }
 
-void UcxTransport::Impl::Copied(HostStaging::Message& message) {
-  Slot& slot = *static_cast<Slot*>(message.owner);
-  Op& op = *slot.op;
+void UcxTransport::Impl::Copied(HostStaging::Message& copied) {
+  Message& message = *static_cast<Message*>(copied.owner);
+  Op& op = *message.op;
   --op.copying;
   --op.channel->copying;
-  if (!message.status.ok()) StopOp(op, Annotate(message.status, "staging a transfer by ucx"));
+  if (!copied.status.ok()) StopOp(op, Annotate(copied.status, "staging a transfer by ucx"));
   if (!op.receive() && op.status.ok()) {
-    HandOver(slot, {message.memory, message.size});
+    PassToUcx(message, {copied.memory, copied.size});
   } else {
-    if (!op.receive()) Vacate(*op.channel, *op.window, slot.size);
-    Unstage(slot);
+    if (!op.receive()) Vacate(*op.channel, *op.window, message.size);
+    Unstage(message);
   }
   if (!op.status.ok()) StopOp(op, op.status);
   FinishIfComplete(op);
@@ -94,7 +94,7 @@ bool UcxTransport::Impl::TakeArrivals(Channel& channel, size_t most_ops) {
   const auto take = [&](absl::btree_map<uint64_t, Op*>::iterator receive) {
     Op& op = *receive->second;
     if (!TakeArrival(op)) return false;
-    if (op.posted == op.slots.size()) arriving.erase(op.op.tag);
+    if (op.posted == op.messages.size()) arriving.erase(op.op.tag);
     return any = true;
   };
   ucp_tag_recv_info_t first = {};
@@ -119,17 +119,17 @@ bool UcxTransport::Impl::TakeArrivals(Channel& channel, size_t most_ops) {
 }
 
 bool UcxTransport::Impl::TakeArrival(Op& op) {
-  Slot& slot = op.slots[op.posted];
-  if (!staging->in().CanTake(slot.size)) return false;
+  Message& message = op.messages[op.posted];
+  if (!staging->in().CanTake(message.size)) return false;
   const ucp_worker_h worker = op.channel->worker->get();
   ucp_tag_recv_info_t info = {};
-  const ucp_tag_message_h message =
+  const ucp_tag_message_h arrived =
       api.ucp_tag_probe_nb(worker, op.op.tag, ~uint64_t{0}, /*remove=*/1, &info);
-  if (message == nullptr) return false;
-  Stage(slot);
+  if (arrived == nullptr) return false;
+  Stage(message);
   ++op.posted;
   ++op.arrived;
-  PostReceive(slot, {slot.staged->memory, slot.size}, message);
+  PostReceive(message, {message.staged->memory, message.size}, arrived);
   return true;
 }
 

@@ -43,7 +43,7 @@ struct UcxTransport::Impl {
   using LinkKey = std::pair<PeerId, GlobalDeviceId>;
 
   // One message of an op. UCX's callbacks get its address.
-  struct Slot {
+  struct Message {
     Op* op = nullptr;
     void* request = nullptr;  // while UCX has the request and it can be cancelled
     bool returned = false;
@@ -68,10 +68,10 @@ struct UcxTransport::Impl {
     TransportOp op;
     Link* link = nullptr;  // null once the op is stopped
     Channel* channel = nullptr;
-    Window* window = nullptr;  // sends only
-    std::vector<Slot> slots;   // one for each message; never resized
-    size_t posted = 0;         // messages that UCX was given
-    size_t segment = 0;        // where the next message begins: segment, and offset in it
+    Window* window = nullptr;       // sends only
+    std::vector<Message> messages;  // never resized
+    size_t posted = 0;              // messages that UCX was given
+    size_t segment = 0;             // where the next message begins: segment, and offset in it
     size_t offset = 0;
     size_t in_flight = 0;   // requests that have not returned
     size_t copying = 0;     // messages that are being copied from or to the GPU
@@ -87,7 +87,7 @@ struct UcxTransport::Impl {
 
     bool receive() const { return op.role == LaunchRole::kReceive; }
     bool complete() const {
-      return in_flight == 0 && copying == 0 && (!status.ok() || posted == slots.size());
+      return in_flight == 0 && copying == 0 && (!status.ok() || posted == messages.size());
     }
   };
 
@@ -203,17 +203,17 @@ struct UcxTransport::Impl {
     ucp_datatype_t type = ucp_dt_make_contig(1);
   };
   // Cuts the next message off the op's segments.
-  Buffer NextMessage(Op& op, Slot& slot);
-  ucp_request_param_t RequestParam(Slot& slot, const Buffer& buffer);
+  Buffer NextMessage(Op& op, Message& message);
+  ucp_request_param_t RequestParam(Message& message, const Buffer& buffer);
   // `arrived`: the message, if it has come already.
-  void PostReceive(Slot& slot, const Buffer& buffer, ucp_tag_message_h arrived = nullptr);
+  void PostReceive(Message& message, const Buffer& buffer, ucp_tag_message_h arrived = nullptr);
   void PostSend(Op& op);
-  void HandOver(Slot& send, const Buffer& buffer);
+  void PassToUcx(Message& send, const Buffer& buffer);
   // Whether the window has as many requests or bytes under way as it may.
   bool Full(const Channel& channel, const Window& window) const;
-  void Received(Slot& slot, ucs_status_t status, size_t length);
-  void Sent(Slot& slot, ucs_status_t status);
-  void Returned(Slot& slot, void* request);
+  void Received(Message& message, ucs_status_t status, size_t length);
+  void Sent(Message& message, ucs_status_t status);
+  void Returned(Message& message, void* request);
   // Ends an op as far as this end can: posts nothing more and cancels receives. The op is answered
   // when all its requests have returned.
   void StopOp(Op& op, const absl::Status& why);
@@ -221,13 +221,13 @@ struct UcxTransport::Impl {
   // --- By way of host memory.
 
   // Takes memory for the op's next message, and notes where its bytes are.
-  void Stage(Slot& slot);
-  void Unstage(Slot& slot);
+  void Stage(Message& message);
+  void Unstage(Message& message);
   HostStaging& StagingOf(const Op& op) { return op.receive() ? staging->in() : staging->out(); }
-  void Copy(Slot& slot);
+  void Copy(Message& message);
   // UCX is done with a message of a receive: copies it to the GPU, or gives its memory back.
-  void CopyOrUnstage(Slot& receive);
-  void Copied(HostStaging::Message& message);
+  void CopyOrUnstage(Message& receive);
+  void Copied(HostStaging::Message& copied);
   // Gives memory to messages that have come, in the order in which they came. If the first one is
   // of no op here, looks for messages of at most `most_ops` ops behind it.
   bool TakeArrivals(Channel& channel, size_t most_ops);
