@@ -309,8 +309,8 @@ void TransferDriver::Start(Launch&& launch) {
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
-      runner.gpu == nullptr && launch.layout.runs() <= kInlineRuns &&
-      launch.remote_layout.runs() <= kInlineRuns) {
+      runner.gpu == nullptr && launch.layout.stretches() <= kInlineRuns &&
+      launch.remote_layout.stretches() <= kInlineRuns) {
     return CopyInline(launch, op);
   }
   Transport* const transport = runner.TransportOf(launch.route, launch.armed.has_value());

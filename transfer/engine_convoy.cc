@@ -184,7 +184,7 @@ bool TransferEngine::Impl::OnApart(PeerId peer, const Apart& apart) {
 bool TransferEngine::Impl::IsConvoy(const Offer& offer) {
   return offer.ready && !offer.prepared && !offer.continues && offer.bytes > 0 &&
          offer.bytes % offer.key.count == 0 && offer.layout.bytes() == offer.bytes &&
-         offer.layout.runs() <= offer.key.count && !KeysOf(offer.key).empty();
+         offer.layout.stretches() <= offer.key.count && !KeysOf(offer.key).empty();
 }
 
 bool TransferEngine::Impl::MayKeepConvoy(PeerId peer, const Offer& convoy) const {

@@ -14,14 +14,14 @@ namespace {
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
 // How often contiguous bytes begin.
-size_t RunsOf(const Layout::Blocks& blocks) {
+size_t StretchesOf(const Layout::Blocks& blocks) {
   if (blocks.count == 0 || blocks.block_bytes == 0) return 0;
   if (!blocks.is_table) return blocks.stride_bytes == blocks.block_bytes ? 1 : blocks.count;
-  size_t runs = 1;
+  size_t stretches = 1;
   for (size_t i = 1; i < blocks.indices.size(); ++i) {
-    if (blocks.indices[i] != blocks.indices[i - 1] + 1) ++runs;
+    if (blocks.indices[i] != blocks.indices[i - 1] + 1) ++stretches;
   }
-  return runs;
+  return stretches;
 }
 
 uint64_t SaturatingSum(const std::vector<Range>& ranges) {
@@ -42,7 +42,7 @@ Layout::Layout(std::vector<Range> ranges) {
   } else if (!ranges.empty()) {
     Rep rep;
     rep.bytes = SaturatingSum(ranges);
-    rep.runs = ranges.size();
+    rep.stretches = ranges.size();
     rep.extents = std::move(ranges);
     rep_ = std::make_shared<const Rep>(std::move(rep));
   }
@@ -109,7 +109,7 @@ absl::StatusOr<Layout> Layout::Make(Blocks blocks, uint64_t first, uint64_t last
                                    : Range{blocks.arena, static_cast<uint64_t>(begin),
                                            static_cast<uint64_t>(end - begin)}};
   rep.bytes = static_cast<uint64_t>(bytes);
-  rep.runs = RunsOf(blocks);
+  rep.stretches = StretchesOf(blocks);
   rep.has_blocks = true;
   rep.blocks = std::move(blocks);
   Layout layout;

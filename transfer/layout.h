@@ -75,10 +75,10 @@ class Layout {
   const Blocks* blocks() const {
     return rep_ != nullptr && rep_->has_blocks ? &rep_->blocks : nullptr;
   }
-  // Upper bound on the number of contiguous runs of bytes; exact for blocks and for layouts that
-  // Merged() made. The work of moving the layout is counted in these.
-  size_t runs() const {
-    return rep_ != nullptr ? rep_->runs : has_range_ && range_.length > 0 ? size_t{1} : 0;
+  // Upper bound on the number of stretches, which are contiguous bytes; exact for blocks and for
+  // layouts that Merged() made. The work of moving the layout is counted in these.
+  size_t stretches() const {
+    return rep_ != nullptr ? rep_->stretches : has_range_ && range_.length > 0 ? size_t{1} : 0;
   }
   // Merged() has joined or dropped ranges: the extents are not the ranges of the list.
   bool merged() const { return merged_; }
@@ -100,7 +100,7 @@ class Layout {
   struct Rep {
     std::vector<Range> extents;
     uint64_t bytes = 0;
-    size_t runs = 0;
+    size_t stretches = 0;
     bool has_blocks = false;
     Blocks blocks;
   };

@@ -13,7 +13,7 @@ void LayoutCursor::Seek(uint64_t bytes) {
   left_ = 0;
   skipped_ = bytes;
   const Layout::Blocks* blocks = layout_.blocks();
-  if (blocks == nullptr || bytes == 0 || layout_.runs() == 1) return;
+  if (blocks == nullptr || bytes == 0 || layout_.stretches() == 1) return;
   next_block_ = bytes / blocks->block_bytes;  // all are of one size
   skipped_ = bytes % blocks->block_bytes;
 }
@@ -30,7 +30,7 @@ void LayoutCursor::NextRun() {
 }
 
 void LayoutCursor::TakeRun() {
-  if (layout_.blocks() != nullptr && layout_.runs() == 1) {
+  if (layout_.blocks() != nullptr && layout_.stretches() == 1) {
     extent_ = 0;
     offset_ = 0;
     left_ = layout_.bytes();

@@ -13,17 +13,17 @@
 
 namespace ferry {
 
-// Walks a layout in runs: contiguous bytes, as long as they go on. Blocks that are neighbours in
-// memory and in order are one run, so the cost is in bytes and gaps. Making, copying and moving a
-// cursor costs nothing: it walks when it is asked for a run, on the lane that has it.
+// Walks a layout in stretches: contiguous bytes, as long as they go on. Blocks that are neighbours
+// in memory and in order are one stretch, so the cost is in bytes and gaps. Making, copying and
+// moving a cursor costs nothing: it walks when it is asked for a stretch, on the lane that has it.
 class LayoutCursor {
  public:
   explicit LayoutCursor(Layout layout) : layout_(std::move(layout)), rest_(layout_.bytes()) {}
 
   bool AtEnd() const { return rest_ == 0; }
-  // What is left of the present run: the extent in which it begins, its distance from that extent's
-  // start, and its length. A run may go on into the next range of a list that follows it in memory.
-  // Not at the end.
+  // What is left of the present stretch: the extent in which it begins, its distance from that
+  // extent's start, and its length. A stretch may go on into the next range of a list that follows
+  // it in memory. Not at the end.
   size_t extent() {
     Find();
     return extent_;
@@ -48,12 +48,12 @@ class LayoutCursor {
   void Seek(uint64_t bytes);
 
  private:
-  // Walks to the next bytes, if the present run is used up.
+  // Walks to the next bytes, if the present stretch is used up.
   void Find() {
     if (left_ == 0 && rest_ > 0) NextRun();
   }
   void NextRun();
-  // Makes the run of the next block the present one.
+  // Makes the stretch of the next block the present one.
   void TakeRun();
 
   Layout layout_;
@@ -62,7 +62,7 @@ class LayoutCursor {
   size_t next_block_ = 0;
   size_t extent_ = 0;
   uint64_t offset_ = 0;
-  uint64_t left_ = 0;  // bytes of the present run; 0: it must be found
+  uint64_t left_ = 0;  // bytes of the present stretch; 0: it must be found
 };
 
 // Contiguous bytes at both ends.

@@ -129,18 +129,18 @@ absl::Status ConvertBuffer(const Buffer& buffer, TransferSpec& spec, std::string
 // So that no batch is long work for control or a lane, however few bytes it is said in. The entries
 // from which on it is too much are bad.
 void CheckPieces(PostBatch& batch) {
-  size_t ranges = 0, runs = 0;
+  size_t ranges = 0, stretches = 0;
   for (size_t i = 0; i < batch.specs.size(); ++i) {
     const Layout& layout = batch.specs[i].layout;
     if (layout.blocks() == nullptr) ranges += layout.extents().size();
-    runs += layout.runs();
-    if (ranges <= kMaxBatchRanges && runs <= kMaxBatchRuns) continue;
+    stretches += layout.stretches();
+    if (ranges <= kMaxBatchRanges && stretches <= kMaxBatchRuns) continue;
     if (!batch.bad_entries.insert(i).second) continue;
     batch.violations.push_back(
         {absl::StrCat("buffers[", i, "]"),
          Invalid(
              absl::StrCat("the buffers of the batch up to this one have ", ranges, " ranges and ",
-                          runs, " pieces that are apart in memory, at most ", kMaxBatchRanges,
+                          stretches, " pieces that are apart in memory, at most ", kMaxBatchRanges,
                           " and ", kMaxBatchRuns, " can be in one batch; post several batches"),
              Reason::kBatchTooLarge)});
   }

@@ -352,7 +352,7 @@ TEST(ConvoyTest, HasTheKeysAndTheBytesOfAll) {
   EXPECT_EQ(convoy.key.count, 10u);
   EXPECT_EQ(convoy.bytes, 40960u);
   EXPECT_EQ(convoy.kept, 45u);
-  EXPECT_EQ(convoy.layout.runs(), 9u);
+  EXPECT_EQ(convoy.layout.stretches(), 9u);
   size_t place = 0;
   for (PackedKeys keys(convoy.key); !keys.AtEnd(); keys.Next(), ++place) {
     EXPECT_EQ(keys.key(), members[place].key.key);
