@@ -239,9 +239,10 @@ void SessionTable::Destroy(Session& session) {
   const uid_t uid = session.credentials().uid;
   job_memory_.Forget(session);
   for (std::unique_ptr<Arena>& arena : session.arenas().TakeAll()) arenas_.LetGo(std::move(arena));
-  RetirePages(devices_, session.TakeTimelines());
+  auto timelines = session.TakeTimelines();
   FlightRecorder::Get().Record("session.gone", id.value());
-  sessions_.Erase(id);
+  sessions_.Erase(id);  // counts its firings, whose words are in the timelines
+  RetirePages(devices_, std::move(timelines));
   if (sessions_.CountOf(uid) == 0) kept_by_uid_.erase(uid);
   sessions_closed_.OnFreed(control_.Now());
   job_memory_.OnFreed();
