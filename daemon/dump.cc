@@ -66,7 +66,7 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
   }
   out.Add("transfers ", engine.in_flight(), " offers waiting ", engine.waiting_offers(),
           " messages ignored ", engine.ignored_messages());
-  for (const TransferEngine::Row& row : engine.List(kTransfersShown)) {
+  for (const TransferRow& row : engine.List(kTransfersShown)) {
     std::string waits_for = row.waits_for;
     if (row.prepared) {
       const PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);

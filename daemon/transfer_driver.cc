@@ -135,7 +135,7 @@ TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
 }
 
 void TransferDriver::CancelAll(const absl::Status& why) {
-  for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
+  for (const TransferRow& row : engine_.List(engine_.in_flight())) {
     engine_.Cancel(control_.Now(), row.transfer, why);
   }
 }
@@ -143,7 +143,7 @@ void TransferDriver::CancelAll(const absl::Status& why) {
 TransferDriver::Unmatched TransferDriver::CancelUnmatched(
     const absl::Status& why, const std::function<bool(GlobalDeviceId)>& may_come) {
   Unmatched found;
-  for (const TransferEngine::Row& row : engine_.List(engine_.in_flight())) {
+  for (const TransferRow& row : engine_.List(engine_.in_flight())) {
     // One that was offered may have a partner after all: then the peer answers that it is too late.
     const absl::string_view state = row.state;
     if (state != "waiting" && state != "offered") continue;

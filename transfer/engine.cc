@@ -82,14 +82,14 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
   }
   const bool send = spec.side == Side::kSend;
   const GlobalDeviceId own = send ? key.source : key.destination;
-  if (OwnerOf(own) != devices.self) {
-    return Error(
-        absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
-        absl::StrCat(send ? "send of " : "receive of ", Describe(key), ": device ", own.value(),
-                     " belongs to ", context.NodeName(OwnerOf(own)), ", not to this daemon"));
+  if (context.OwnerOf(own) != devices.self) {
+    return Error(absl::StatusCode::kNotFound, Reason::kDeviceUnknown,
+                 absl::StrCat(send ? "send of " : "receive of ", Describe(key), ": device ",
+                              own.value(), " belongs to ", context.NodeName(context.OwnerOf(own)),
+                              ", not to this daemon"));
   }
   if (spec.route != Route::kUnspecified) {
-    const bool local = OwnerOf(key.source) == OwnerOf(key.destination);
+    const bool local = context.OwnerOf(key.source) == context.OwnerOf(key.destination);
     if (local != (spec.route == Route::kLocal) || !routes.InOrder(spec.route)) {
       return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable,
                    absl::StrCat("transfer of ", Describe(key), ": route ", RouteName(spec.route),

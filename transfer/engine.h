@@ -264,7 +264,6 @@ class TransferEngine {
   size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;
   using RouteOption = ferry::RouteOption;
-  using Row = TransferRow;
   // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
   absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
                                                    GlobalDeviceId destination,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TransferEngine shares with the classes that it is made of (MemberNews, EngineView). All of
-// it outlives them. Home: control.
+// What TransferEngine shares with the classes that it is made of: MemberNews, DrainNews, LongWaits,
+// EngineView. All of it outlives these classes. Home: control.
 #pragma once
 
 #include <deque>

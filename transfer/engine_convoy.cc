@@ -35,7 +35,7 @@ bool TransferEngine::Impl::MayBeConvoy(absl::Span<const TransferSpec> specs) con
   const MatchKey& key = specs.front().key;
   const GlobalDeviceId device = specs.front().side == Side::kSend ? key.destination : key.source;
   if (members.any_deserted() && members.IsDeserted(specs.front().side, key)) return false;
-  const PeerId other = OwnerOf(device);
+  const PeerId other = context.OwnerOf(device);
   if (other != devices.self) {
     const Peer& peer = peers[other.value()];
     if (!peer.up || !peer.features.convoys || peer.drains_until) return false;

@@ -14,10 +14,8 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,10 +75,9 @@ struct TransferEngine::Impl {
             absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
   void OnDefined(TransferId id);
-  // Of a device that is known, or was when a transfer with it was posted.
-  PeerId OwnerOf(GlobalDeviceId device) const { return owners[device]; }
+  // The daemon of the transfer's other device.
   PeerId OtherEndOf(const TransferSpec& spec) const {
-    return OwnerOf(spec.side == Side::kSend ? spec.key.destination : spec.key.source);
+    return context.OwnerOf(spec.side == Side::kSend ? spec.key.destination : spec.key.source);
   }
   void SetTimer(Posted& half);
   void SetTimer(Offered& offered);

@@ -113,7 +113,7 @@ void SetSession(const Session& session, absl::Time now, pb::Session* out) {
   }
 }
 
-void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,
+void SetTransfer(const TransferRow& row, absl::Time now, SessionTable& sessions,
                  pb::TransferRow* out) {
   out->set_session_id(SessionOf(row.transfer).value());
   out->set_transfer_id(SequenceOf(row.transfer));

@@ -29,7 +29,7 @@ void SetTime(absl::Time time, google::protobuf::Timestamp* out);
 std::string FingerprintText(uint64_t fingerprint);
 void SetPeer(const PeerTable::Row& row, absl::Time now, admin::v1::Peer* out);
 void SetSession(const Session& session, absl::Time now, admin::v1::Session* out);
-void SetTransfer(const TransferEngine::Row& row, absl::Time now, SessionTable& sessions,
+void SetTransfer(const TransferRow& row, absl::Time now, SessionTable& sessions,
                  admin::v1::TransferRow* out);
 void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);
 void SetProgram(const CompiledProgram& program, admin::v1::ProgramRow* out);

@@ -184,7 +184,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     return OnControl(context, [this, limit, response] {
       const TransferEngine& engine = core_.rpc.driver.engine();
       const absl::Time now = core_.rpc.control.Now();
-      for (const TransferEngine::Row& row : engine.List(limit)) {
+      for (const TransferRow& row : engine.List(limit)) {
         SetTransfer(row, now, core_.rpc.sessions, response->add_transfers());
       }
       response->set_total(engine.in_flight());
@@ -394,7 +394,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     for (const PeerTable::Row& row : peers) SetPeer(row, now, piece.add_peers());
     const TransferEngine& engine = core_.rpc.driver.engine();
     size_t rows = 0;
-    for (const TransferEngine::Row& row : engine.List(kAll)) {
+    for (const TransferRow& row : engine.List(kAll)) {
       SetTransfer(row, now, core_.rpc.sessions, piece.add_transfers());
       push_if_full(++rows);
     }

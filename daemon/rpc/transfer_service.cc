@@ -32,7 +32,7 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
     return Error(absl::StatusCode::kNotFound, Reason::kTransferNotFound,
                  absl::StrCat("transfer ", sequence, " was never posted by this session"));
   }
-  if (std::optional<TransferEngine::Row> row =
+  if (std::optional<TransferRow> row =
           core.driver.engine().Find(MakeTransferId(session.id(), sequence))) {
     const absl::string_view state = row->state;
     out->set_state(state == "armed"      ? v1::TRANSFER_STATE_ARMED

@@ -88,7 +88,7 @@ void PreparedBook::ListIdle(std::vector<TransferId>& batches) const {
   }
 }
 
-PreparedView PreparedBook::ViewOf(const TransferEngine::Row& row) const {
+PreparedView PreparedBook::ViewOf(const TransferRow& row) const {
   PreparedView view;
   view.waits_for = row.waits_for;
   const PreparedRecord* record = Find(row.batch);

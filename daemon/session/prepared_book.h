@@ -80,7 +80,7 @@ class PreparedBook {
   // firing is under way. A batch that a job is joined to counts with the job.
   void ListIdle(std::vector<TransferId>& batches) const;
   // Of a prepared transfer of the session that is not over.
-  PreparedView ViewOf(const TransferEngine::Row& row) const;
+  PreparedView ViewOf(const TransferRow& row) const;
 
  private:
   absl::btree_map<uint32_t, PreparedRecord> batches_;

@@ -40,7 +40,7 @@ TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
     size_t seen = 0;
     two_.engine(node).Visit([&](const TransferBrief& brief) {
       ASSERT_LT(seen, rows.size());
-      const TransferEngine::Row& row = rows[seen++];
+      const TransferRow& row = rows[seen++];
       EXPECT_EQ(brief.transfer, row.transfer);
       EXPECT_EQ(brief.side, row.side);
       EXPECT_EQ(brief.source, row.key.source);

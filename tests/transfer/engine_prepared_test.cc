@@ -289,6 +289,20 @@ TEST_F(EnginePreparedTest, WhyALaterLaunchFailsIsNotThatAnEarlierOneWasLeft) {
   two_.ExpectNothingLeft();
 }
 
+// No transport does so: what is armed stays until it is aborted.
+TEST_F(EnginePreparedTest, AnArmedHalfThatItsLaneLetsGoOfUnaskedHasFiredNothing) {
+  two_.LinkUp();
+  PostPair();
+  two_.Answer(kB);
+  AnswerAborts(kA);
+  for (int end : {kA, kB}) {
+    EXPECT_THAT(two_.StatusOf(end, end == kA ? send_ : receive_),
+                AllOf(Fails(absl::StatusCode::kInternal, Reason::kInternal), Says("let go")));
+    EXPECT_THAT(two_.daemons[end].fired, IsEmpty());
+  }
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EnginePreparedTest, TheSourcesLaneMayRefuseMappedToo) {
   two_.LinkUp();
   PostPair();

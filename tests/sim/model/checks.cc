@@ -64,7 +64,7 @@ void Simulation::CheckDrains(int index) {
     known = known || engine.DrainsUntil(PeerId(peer)).has_value();
   }
   if (!known) return;
-  for (const TransferEngine::Row& row : engine.List(engine.in_flight())) {
+  for (const TransferRow& row : engine.List(engine.in_flight())) {
     const PeerId source(static_cast<uint32_t>(OwnerOf(row.key.source)));
     if (row.side != Side::kReceive || absl::string_view(row.state) != "waiting" ||
         !engine.DrainsUntil(source)) {

@@ -440,7 +440,7 @@ void Simulation::Drain(int index) {
     const absl::Status why =
         Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the other half has not come");
     TransferEngine& engine = *nodes_[index].engine;
-    for (const TransferEngine::Row& row : engine.List(engine.in_flight())) {
+    for (const TransferRow& row : engine.List(engine.in_flight())) {
       const absl::string_view state = row.state;
       if (state == "waiting" || state == "offered") engine.Cancel(now_, row.transfer, why);
     }
