@@ -4,7 +4,7 @@
 // the keys of all its transfers (MatchKey::count), and a layout with the bytes of all, one behind
 // the other. A convoy of sends is matched by a convoy of receives with the same keys in the same
 // order. Anything else that happens to one of its transfers takes the convoy apart first
-// (transfer/engine_convoy.cc).
+// (transfer/rules/convoy_rules.h).
 //
 // Example: a client sends 100 blocks of 4 KiB, keys "b0" to "b99", transfers 7 to 106. They are one
 // convoy of id 7, key "\2b0\2b1...\3b99" and 409,600 bytes. If the other end posts "b0" to "b99"

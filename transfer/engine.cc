@@ -26,19 +26,6 @@ size_t PeersIn(const DeviceMap& devices) {
   return std::max<size_t>(peers, devices.node_names.size());
 }
 
-// To the flight recorder; of a convoy that failed, of each member.
-void RecordEnd(const Posted& half, const absl::Status& status) {
-  const char* const what = half.spec.side == Side::kSend ? "end.send" : "end.receive";
-  const absl::string_view reason = status.ok() ? "" : ReasonName(ReasonOf(status));
-  const size_t members = status.ok() || half.convoy == nullptr ? 0 : half.count();
-  for (size_t place = 0; place < std::max<size_t>(members, 1); ++place) {
-    const MatchKey& key = members == 0 ? half.spec.key : half.convoy->members[place].key;
-    FlightRecorder::Get().Record(what, TransferId(half.id.value() + place), half.peer.value(),
-                                 static_cast<uint64_t>(status.code()), reason,
-                                 MatchFingerprint(key));
-  }
-}
-
 // Of each peer's tombstones: records, keys and texts.
 constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
 
@@ -57,13 +44,30 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       drains(context, halves),
       view(context, halves, offers),
       long_waits(context, halves, offers, view,
-                 {.split_up = [this](Posted& convoy) { SplitUp(convoy); },
-                  .take_apart = [this](Offered& convoy) { TakeApart(convoy); }}),
+                 {.split_up = [this](Posted& convoy) { convoys.SplitUp(convoy); },
+                  .take_apart = [this](Offered& convoy) { convoys.TakeApart(convoy); }}),
       clique_context{devices, owners, routes, options.cliques, clock, out},
       cliques(clique_context,
               [this](PeerId peer, const Clique& clique, const PairName& name, bool receives) {
-                return LoadOf(peer, clique, name, receives);
-              }) {
+                return answers.LoadOf(peer, clique, name, receives);
+              }),
+      tables(context, matcher, offers, long_waits),
+      books{options,    halves,     offers,        matcher, tables,
+            tombstones, long_waits, convoy_pauses, routes,  cliques},
+      launches(context, books),
+      ends(context, books, launches),
+      destination(context, books, launches, ends),
+      source(context, books, launches, ends),
+      answers(context, books, launches, ends, destination, source),
+      convoys(context, books, members, drains, destination, source,
+              {.post = [this](absl::Time now, Posted& half) { PostOne(now, half); },
+               .cancel = [this](Posted& half,
+                                absl::Status why) { early.CancelHalf(half, std::move(why)); },
+               .on_offer =
+                   [this](absl::Time now, PeerId peer, Offer&& offer) {
+                     if (!OnOffer(now, peer, std::move(offer))) ++ignored;
+                   }}),
+      early(context, books, members, launches, ends, destination, convoys) {
   for (Peer& peer : peers) {
     peer.last_error = absl::UnavailableError("no connection yet");
     routes.AddPeer();
@@ -140,14 +144,15 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
     Grow(out.launches, batch.size());
   }
   for (size_t i = 0; i < batch.size();) {
-    const NextOfBatch next = NextOf(batch.subspan(i));
+    const ConvoyRules::NextOfBatch next = convoys.NextOf(batch.subspan(i));
     const size_t end = i + next.count;
     if (next.as_convoy) {
-      PostConvoy(now, MakeTransferId(session, first_sequence + i), batch.subspan(i, next.count));
+      convoys.PostConvoy(now, MakeTransferId(session, first_sequence + i),
+                         batch.subspan(i, next.count));
       i = end;
     }
     for (; i < end; ++i) {
-      const PeerId other = OtherEndOf(batch[i]);
+      const PeerId other = context.OtherEndOf(batch[i]);
       Posted& half =
           halves.Add(now, MakeTransferId(session, first_sequence + i), std::move(batch[i]), other);
       half.batch = MakeTransferId(session, first_sequence);
@@ -159,41 +164,36 @@ void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t firs
 
 void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   const TransferSpec& spec = half.spec;
-  half.watched = !spec.defined;
-  if (half.watched && spec.defined_value > 0) {
-    out.watches.push_back({half.id,
-                           spec.side == Side::kSend ? spec.key.source : spec.key.destination,
-                           spec.defined_timeline, spec.defined_value});
-  }
+  if (!spec.defined) tables.WatchDefined(half);
   const Half own{spec.side, devices.self, half.id};
   const HashedKey key(spec.key);
-  if (!tombstones.empty() && TellOfTombstone(half, key)) return;
+  if (!tombstones.empty() && early.TellOfTombstone(half, key)) return;
   TransferMatcher::Result result = matcher.Add(key, own);
   if (result.outcome == TransferMatcher::Outcome::kApart) {
-    TakeApart(result.other);
+    convoys.TakeApart(result.other);
     result = matcher.Add(key, own);
   }
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
-    return End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
+    return ends.End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
-    SetTimer(half);
-    if (spec.side == Side::kReceive) return Match(half, result.other);
+    tables.SetTimer(half);
+    if (spec.side == Side::kReceive) return destination.Match(half, result.other);
     Posted* receive = halves.Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
-    OnMatcherLeft(*receive);
-    return Match(*receive, own);
+    tables.OnMatcherLeft(*receive);
+    return destination.Match(*receive, own);
   }
   half.in_matcher = true;
-  SetTimer(half);
-  if (members.any_deserted() && EndIfDeserted(half)) return;
+  tables.SetTimer(half);
+  if (members.any_deserted() && early.EndIfDeserted(half)) return;
   if (context.Ours(half)) return;
   // A part of something longer, the beginning of which was checked before.
-  if (peers[half.peer.value()].left) return End(half, LeftStatus(half));
+  if (peers[half.peer.value()].left) return ends.End(half, context.LeftStatus(half));
   if (!peers[half.peer.value()].up) return Want(half.peer);
-  if (spec.side == Side::kSend) return SendOffer(now, half);
+  if (spec.side == Side::kSend) return source.SendOffer(now, half);
   if (peers[half.peer.value()].drains_until && !drains.MayBeSent(half)) {
-    End(half, drains.WhyEnds(half));
+    ends.End(half, drains.WhyEnds(half));
   }
 }
 
@@ -204,109 +204,27 @@ void TransferEngine::Impl::OnDefined(TransferId id) {
   if (half->spec.prepared) return OnWanted(*half);
   half->spec.defined = true;
   if (half->spec.side == Side::kReceive) {
-    if (half->state.Is<HalfState::Matched>()) Start(*half);
+    if (half->state.Is<HalfState::Matched>()) destination.Start(*half);
   } else if (context.Ours(*half)) {
-    if (half->state.Is<HalfState::Matched>()) Start(*halves.Find(half->partner));
+    if (half->state.Is<HalfState::Matched>()) destination.Start(*halves.Find(half->partner));
   } else if (!half->state.Is<HalfState::Waiting>()) {
-    Send(half->peer, Ready{id});
+    context.Send(half->peer, Ready{id});
   }
 }
 
-void TransferEngine::Impl::SetTimer(Posted& half) {
-  const int64_t nanos = absl::ToUnixNanos(half.spec.deadline);
-  if (nanos == kNever) return;
-  half.timed = true;
-  deadlines.Add({nanos, devices.self, half.id});
-}
-
-void TransferEngine::Impl::SetTimer(Offered& offered) {
-  if (offered.deadline_nanos == kNever) return;
-  offered.timed = true;
-  deadlines.Add({offered.deadline_nanos, offered.peer, offered.offer.transfer});
-}
-
-void TransferEngine::Impl::StopTimer(Posted& half) {
-  if (!half.timed) return;
-  half.timed = false;
-  deadlines.Remove({absl::ToUnixNanos(half.spec.deadline), devices.self, half.id});
-}
-
-void TransferEngine::Impl::StopTimer(Offered& offered) {
-  if (!offered.timed) return;
-  offered.timed = false;
-  deadlines.Remove({offered.deadline_nanos, offered.peer, offered.offer.transfer});
-}
-
-void TransferEngine::Impl::LeaveMatcher(Posted& half) {
-  if (!half.in_matcher) return;
-  matcher.Remove(half.spec.key, {half.spec.side, devices.self, half.id});
-  OnMatcherLeft(half);
-}
-
-void TransferEngine::Impl::OnMatcherLeft(Posted& half) {
-  half.in_matcher = false;
-  if (!to_tell.empty()) to_tell.erase(half.id);
-  long_waits.OnMatcherLeft(half);
-}
-
-void TransferEngine::Impl::StopWatching(Posted& half) {
-  if (!half.watched) return;
-  half.watched = false;
-  out.unwatch.push_back(half.id);
+void TransferEngine::Impl::OnWanted(Posted& half) {
+  half.wanted = true;
+  if (half.spec.side == Side::kSend) {
+    context.Send(half.peer, Ready{half.id});
+  } else {
+    destination.FireByGo(half);
+  }
 }
 
 void TransferEngine::Impl::Want(PeerId peer) {
   if (peers[peer.value()].wanted) return;
   peers[peer.value()].wanted = true;
   out.wanted_peers.push_back(peer);
-}
-
-void TransferEngine::Impl::End(Posted& half, absl::Status status) {
-  LeaveMatcher(half);
-  StopWatching(half);
-  StopTimer(half);
-  long_waits.StopLook(half);
-  if (half.load != nullptr) cliques.Forget(*half.load);
-  EndEstimate(half, false);
-  if (half.bundle != 0) cliques.bundles().Leave(std::exchange(half.bundle, 0));
-  if (half.slot != 0) ReturnSlot(half);
-  RecordEnd(half, status);
-  const std::unique_ptr<Posted> taken = halves.Take(half);
-  Ended& ended = out.ended.emplace_back();
-  ended.transfer = half.id;
-  ended.count = half.count();
-  ended.side = half.spec.side;
-  ended.source = half.spec.key.source;
-  ended.destination = half.spec.key.destination;
-  ended.over_timeline = half.spec.over_timeline;
-  ended.over_value = half.spec.over_value;
-  ended.prepared = half.spec.prepared;
-  if (half.spec.prepared && half.batch_size > 1 && !ended_batches.contains(half.batch)) {
-    ended_batches.try_emplace(half.batch, half.batch_size,
-                              Error(status.code(), ReasonOf(status),
-                                    absl::StrCat("its prepared batch has ended with ", NameOf(half),
-                                                 ": ", status.message())));
-  }
-  ended.status = std::move(status);
-  ended.route = half.route;
-  ended.bytes = half.spec.bytes / half.count();
-  ended.posted = half.posted;
-  ended.layout = std::move(half.spec.layout);
-  ended.kept = half.spec.kept;
-}
-
-void TransferEngine::Impl::ForgetWaiting(Offered& offered) {
-  offers.WaitNoMore(clock, offered);
-  long_waits.OnMatcherLeft(offered);
-}
-
-void TransferEngine::Impl::Erase(Offered& offered) {
-  if (offered.in_matcher) {
-    matcher.Remove(offered.offer.key, {Side::kSend, offered.peer, offered.offer.transfer});
-    ForgetWaiting(offered);
-  }
-  StopTimer(offered);
-  offers.Erase(clock, offered);
 }
 
 // --- The public class only passes on.
@@ -344,16 +262,16 @@ bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Sta
   if (half == nullptr) return false;
   impl_->clock = now;
   if (half->count() == 1) {
-    impl_->CancelHalf(*half, why);
+    impl_->early.CancelHalf(*half, why);
   } else {
-    impl_->CancelMember(*half, transfer, why);
+    impl_->convoys.CancelMember(*half, transfer, why);
   }
   return true;
 }
 
 void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
   impl_->clock = now;
-  impl_->EndSession(session, why);
+  impl_->early.EndSession(session, why);
 }
 
 absl::Status TransferEngine::Join(absl::Time now, SessionId session, const std::string& domain,
@@ -412,7 +330,7 @@ bool TransferEngine::HasMore(PeerId peer) const { return impl_->cliques.HasMore(
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {
   impl_->clock = now;
-  impl_->OnLaunchDone(transfer, attempt, status);
+  impl_->answers.OnLaunchDone(transfer, attempt, status);
 }
 
 void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
@@ -423,12 +341,12 @@ void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
 void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
                                  std::vector<TransferId>* left) {
   impl_->clock = now;
-  impl_->OnGroupDone(group, status, left);
+  impl_->answers.OnGroupDone(group, status, left);
 }
 
 void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
   impl_->clock = now;
-  for (const TransferId half : left) impl_->Settle(half);
+  for (const TransferId half : left) impl_->answers.Settle(half);
 }
 
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
@@ -446,7 +364,7 @@ void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, 
                                           const absl::Status& status) {
   impl_->clock = now;
   impl_->cliques.OnCommunicatorFailed(clique, attempt, status);
-  impl_->OnCliqueEvents();
+  impl_->answers.OnCliqueEvents();
 }
 
 void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
@@ -466,24 +384,20 @@ void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time
 
 void TransferEngine::OnTime(absl::Time now) {
   impl_->clock = now;
-  impl_->OnTime(now);
-  while (impl_->cliques.OnTime()) impl_->OnCliqueEvents();
+  impl_->early.OnTime(now);
+  while (impl_->cliques.OnTime()) impl_->answers.OnCliqueEvents();
 }
 
 absl::Time TransferEngine::NextDeadline() const {
-  if (impl_->halves.ends_sessions()) return absl::InfinitePast();
-  const int64_t nanos = std::min(impl_->deadlines.first(), impl_->long_waits.next_look());
-  return std::min({nanos == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                   impl_->cliques.NextTime(), impl_->long_waits.NextNotice(),
-                   impl_->tombstones.NextExpiry(), impl_->NextSweep()});
+  return std::min(impl_->early.NextTime(), impl_->cliques.NextTime());
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
-  impl_->EndBatches();  // before their ends are told
+  impl_->early.EndBatches();  // before their ends are told
   // Here, so that what one batch of calls has matched can go together.
   if (cut_groups) {
     impl_->cliques.Run();
-    impl_->OnCliqueEvents();
+    impl_->answers.OnCliqueEvents();
   }
   // Here, and not when the last half ends: that may be in the midst of a walk over others.
   if (impl_->drains.SetAgainIfEmpty()) impl_->RefuseOffers();

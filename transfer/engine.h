@@ -56,7 +56,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "transfer/clique/clique_options.h"
+#include "transfer/engine_options.h"
 #include "transfer/matcher.h"
 #include "transfer/members.h"
 #include "transfer/outbox.h"
@@ -79,29 +79,7 @@ struct PeerFeatures {
 
 class TransferEngine {
  public:
-  struct Options {
-    std::vector<Route> order = {Route::kLocal, Route::kMapped, Route::kUcx};
-    // Leave the order where another route was measured to be clearly faster.
-    bool by_estimate = true;
-    // Offers of one peer that may wait here unmatched; more are answered
-    // RESOURCE_EXHAUSTED/QUEUE_FULL.
-    size_t offers_per_peer = 400'000;
-    // Unmatched halves that have ended, of which a later partner is told, of transfers with one
-    // peer. The oldest is forgotten.
-    size_t tombstones_per_peer = 65'536;
-    // What the offers of one peer that are not over may take (KeptBytes).
-    uint64_t kept_per_peer = uint64_t{512} << 20;
-    // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
-    // thousand transfers. NextDeadline() says that there are more.
-    size_t ends_at_once = 512;
-    // Carry small transfers of a batch that are alike as one (transfer/convoy.h).
-    bool convoys = true;
-    // Between two devices whose clients cut their batches differently: not for so long.
-    absl::Duration no_convoys_for = absl::Seconds(1);
-    // And after a launch of one was refused.
-    absl::Duration no_convoys_after_refusal = absl::Minutes(1);
-    CliqueOptions cliques;
-  };
+  using Options = EngineOptions;
   // Those of the options that may change while transfers are posted.
   struct Bounds {
     bool by_estimate = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What peers say. A message that makes no sense is counted and otherwise without effect: after a
-// cancel or a deadline two messages may cross, and a peer that lies must not get further than its
-// own transfers.
+// Peers: their links, their messages, and the offers of their sends. A message that makes no sense
+// is counted and otherwise without effect: after a cancel or a deadline two messages may cross, and
+// a peer that lies must not get further than its own transfers.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -11,15 +11,6 @@
 #include "transfer/engine_state.h"
 
 namespace ferry {
-namespace {
-
-// A status from the wire where only a failure makes sense.
-absl::Status Failure(absl::Status status) {
-  if (!status.ok()) return status;
-  return Error(absl::StatusCode::kInternal, Reason::kProtocolError, "no reason was given");
-}
-
-}  // namespace
 
 void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
                                     PeerFeatures features,
@@ -36,7 +27,7 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
          return half.peer == id && half.spec.side == Side::kSend &&
                 half.state.Is<HalfState::Waiting>();
        })) {
-    SendOffer(now, *send);
+    source.SendOffer(now, *send);
   }
   drains.OnPeerUp(id);
   members.OnPeerUp(id);
@@ -55,52 +46,26 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
   peer.slots = PreparedSlots();
   // What was not taken yet must not go out over the next link.
   std::erase_if(out.messages, [&](const auto& message) { return message.first == id; });
-  for (Offered* offered : offers.Of(id)) Erase(*offered);
+  for (Offered* offered : offers.Of(id)) tables.Erase(*offered);
   tombstones.Forget(id);
   members.OnPeerLost(id);
   cliques.OnPeerLost(id, why);
   for (Posted* half : halves.Sorted([&](const Posted& half) { return half.peer == id; })) {
     half->offered = nullptr;
     if (half->state.Is<HalfState::Asking>()) {
-      EndAsked(*half, std::nullopt);
+      early.EndAsked(*half, std::nullopt);
       continue;
     }
-    absl::Status lost = UnreachableStatus(*half, why);
+    absl::Status lost = context.UnreachableStatus(*half, why);
     half->slot = 0;  // of a page that is gone
     if (!half->under_way()) {
-      End(*half, std::move(lost));
+      ends.End(*half, std::move(lost));
       continue;
     }
     // The peer's memory or ours is in use until the launch is answered.
-    if (half->role != LaunchRole::kCopy || half->spec.prepared) Abort(*half, lost);
+    if (half->role != LaunchRole::kCopy || half->spec.prepared) launches.Abort(*half, lost);
     half->state.Leave(std::move(lost));
   }
-}
-
-void TransferEngine::Impl::SendOffer(absl::Time now, Posted& send) {
-  const TransferSpec& spec = send.spec;
-  if (spec.prepared && !peers[send.peer.value()].features.prepared) {
-    return End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-                           absl::StrCat(NameOf(send), ": ", context.NodeName(send.peer),
-                                        " does not know prepared transfers")));
-  }
-  send.state.Offer();
-  Offer& offer =
-      std::get<Offer>(out.messages.emplace_back(send.peer, std::in_place_type<Offer>).second);
-  offer.prepared = spec.prepared;
-  if (spec.prepared) offer.slot = send.slot = peers[send.peer.value()].slots.Take(send.batch);
-  offer.transfer = send.id;
-  offer.key = spec.key;
-  offer.bytes = spec.bytes;
-  offer.data_type = spec.data_type;
-  offer.shape = spec.shape;
-  offer.layout = spec.layout;
-  offer.ready = spec.defined && !spec.prepared;
-  offer.deadline = spec.deadline - now;
-  offer.priority = spec.priority;
-  offer.route = spec.route;
-  offer.uid = spec.uid;
-  offer.continues = spec.continues != TransferId();
 }
 
 void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
@@ -111,14 +76,14 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       absl::Time now;
       PeerId peer;
       bool operator()(Offer& m) { return impl.OnOffer(now, peer, std::move(m)); }
-      bool operator()(Matched& m) { return impl.OnMatched(peer, m); }
-      bool operator()(Ready& m) { return impl.OnReady(peer, m); }
-      bool operator()(Go& m) { return impl.OnGo(peer, std::move(m)); }
-      bool operator()(Done& m) { return impl.OnDone(peer, std::move(m)); }
-      bool operator()(Withdraw& m) { return impl.OnWithdraw(peer, std::move(m)); }
-      bool operator()(SendFailed& m) { return impl.OnSendFailed(peer, std::move(m)); }
-      bool operator()(HandOver& m) { return impl.OnHandOver(peer, m); }
-      bool operator()(TakeBack& m) { return impl.OnTakeBack(peer, m); }
+      bool operator()(Matched& m) { return impl.source.OnMatched(peer, m); }
+      bool operator()(Ready& m) { return impl.destination.OnReady(peer, m); }
+      bool operator()(Go& m) { return impl.source.OnGo(peer, std::move(m)); }
+      bool operator()(Done& m) { return impl.source.OnDone(peer, std::move(m)); }
+      bool operator()(Withdraw& m) { return impl.destination.OnWithdraw(peer, std::move(m)); }
+      bool operator()(SendFailed& m) { return impl.destination.OnSendFailed(peer, std::move(m)); }
+      bool operator()(HandOver& m) { return impl.source.OnHandOver(peer, m); }
+      bool operator()(TakeBack& m) { return impl.source.OnTakeBack(peer, m); }
       bool operator()(Group& m) { return impl.cliques.OnGroup(peer, m); }
       bool operator()(Granted& m) { return impl.cliques.OnGranted(peer, m); }
       bool operator()(GroupFailed& m) { return impl.cliques.OnGroupFailed(peer, m); }
@@ -128,19 +93,19 @@ void TransferEngine::Impl::OnMessage(absl::Time now, PeerId peer, PeerMessage&& 
       bool operator()(WarmComm& m) { return impl.cliques.comms().OnWarmComm(peer, m); }
       bool operator()(Fire& m) { return impl.cliques.bundles().OnFire(peer, m); }
       bool operator()(Seek& m) { return impl.long_waits.OnSeek(peer, m); }
-      bool operator()(Sought& m) { return impl.OnSought(peer, std::move(m)); }
+      bool operator()(Sought& m) { return impl.early.OnSought(peer, std::move(m)); }
       bool operator()(Draining& m) { return impl.OnDraining(peer, m); }
       bool operator()(MembersTold& m) { return impl.members.OnTold(peer, m); }
-      bool operator()(Split& m) { return impl.OnSplit(peer, std::move(m)); }
-      bool operator()(Apart& m) { return impl.OnApart(peer, m); }
+      bool operator()(Split& m) { return impl.convoys.OnSplit(peer, std::move(m)); }
+      bool operator()(Apart& m) { return impl.convoys.OnApart(peer, m); }
     };
     sense = std::visit(Visitor{*this, now, peer}, message);
-    OnCliqueEvents();
+    answers.OnCliqueEvents();
   }
   if (!sense) ++ignored;
 }
 
-// --- At the destination.
+// --- Offers, at the destination.
 
 absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const Offer& offer) {
   if (owners.Find(offer.key.source) != peer || owners.Find(offer.key.destination) != devices.self) {
@@ -154,7 +119,7 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
   }
   if (!tombstones.empty() && offer.key.count == 1) {
     const auto tombstone = tombstones.Take(now, Side::kSend, offer.key);
-    if (tombstone) return EndOf(*tombstone);
+    if (tombstone) return early.EndOf(*tombstone);
   }
   return offers.RoomFor(now, peer, offer, context.NodeName(peer));
 }
@@ -162,11 +127,14 @@ absl::Status TransferEngine::Impl::RefusalOf(absl::Time now, PeerId peer, const 
 bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   const TransferId id = offer.transfer;
   if (offer.key.count > 1) {
-    if (!IsConvoy(offer)) return false;
-    if (!MayKeepConvoy(peer, offer)) return OfferApart(now, peer, std::move(offer));
+    if (!convoys.IsConvoy(offer)) return false;
+    if (!convoys.MayKeepConvoy(peer, offer)) {
+      convoys.OfferApart(now, peer, std::move(offer));
+      return true;
+    }
   }
   if (absl::Status why = RefusalOf(now, peer, offer); !why.ok()) {
-    Send(peer, Done{id, std::move(why), Route::kUnspecified});
+    context.Send(peer, Done{id, std::move(why), Route::kUnspecified});
     return true;
   }
   const uint64_t bytes = offer.bytes;
@@ -174,15 +142,16 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   if (added == nullptr) return false;
   Offered& offered = *added;
   FlightRecorder::Get().Record("offer", id, peer.value(), bytes);  // the peer's id
-  const Half source{Side::kSend, peer, id};
-  TransferMatcher::Result result = matcher.Add(offered.offer.key, source);
+  const Half send{Side::kSend, peer, id};
+  TransferMatcher::Result result = matcher.Add(offered.offer.key, send);
   if (result.outcome == TransferMatcher::Outcome::kApart) {
     if (offered.count() > 1) {
-      PauseConvoys(offered.offer.key, options.no_convoys_for);
-      return OfferApart(now, peer, TakeOffer(offered));
+      convoy_pauses.Pause(now, offered.offer.key, options.no_convoys_for);
+      convoys.OfferApart(now, offered);
+      return true;
     }
-    TakeApart(result.other);
-    result = matcher.Add(offered.offer.key, source);
+    convoys.TakeApart(result.other);
+    result = matcher.Add(offered.offer.key, send);
   }
   if (result.outcome == TransferMatcher::Outcome::kKeyInUse) {
     Answer(offered, OfferError(offered.offer, absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
@@ -192,12 +161,12 @@ bool TransferEngine::Impl::OnOffer(absl::Time now, PeerId peer, Offer&& offer) {
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
     Posted* receive = halves.Find(result.other.transfer);
     FERRY_CHECK(receive != nullptr);
-    OnMatcherLeft(*receive);
-    Match(*receive, source);
+    tables.OnMatcherLeft(*receive);
+    destination.Match(*receive, send);
     return true;
   }
   if (drains.on() && !drains.MayBeReceived(offered)) {
-    matcher.Remove(offered.offer.key, source);
+    matcher.Remove(offered.offer.key, send);
     Answer(offered, drains.WhyRefused(offered));
     return true;
   }
@@ -211,12 +180,12 @@ void TransferEngine::Impl::LetWait(absl::Time now, Offered& offered) {
     return Answer(offered, offers.WhyNotWait(now, offered, context.NodeName(offered.peer)));
   }
   offers.Wait(now, offered);
-  SetTimer(offered);
+  tables.SetTimer(offered);
 }
 
 void TransferEngine::Impl::Answer(Offered& offered, absl::Status why) {
-  Send(offered.peer, Done{offered.offer.transfer, std::move(why), Route::kUnspecified});
-  Erase(offered);
+  context.Send(offered.peer, Done{offered.offer.transfer, std::move(why), Route::kUnspecified});
+  tables.Erase(offered);
 }
 
 void TransferEngine::Impl::RefuseOffers() {
@@ -236,171 +205,8 @@ bool TransferEngine::Impl::OnDraining(PeerId id, const Draining& message) {
          return half.peer == id && half.spec.side == Side::kReceive && half.in_matcher &&
                 !drains.MayBeSent(half);
        })) {
-    End(*half, drains.WhyEnds(*half));
+    ends.End(*half, drains.WhyEnds(*half));
   }
-  return true;
-}
-
-bool TransferEngine::Impl::OnReady(PeerId peer, const Ready& ready) {
-  Offered* offered = offers.Find(peer, ready.transfer);
-  if (offered == nullptr || offered->offer.ready) return false;
-  Posted* receive = halves.Find(offered->receive);
-  if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
-    return false;
-  }
-  offered->offer.ready = true;
-  if (receive != nullptr) Start(*receive);
-  return true;
-}
-
-bool TransferEngine::Impl::OnWithdraw(PeerId peer, Withdraw withdraw) {
-  Offered* offered = offers.Find(peer, withdraw.transfer);
-  if (offered == nullptr) return false;
-  absl::Status why = Failure(std::move(withdraw.status));
-  Posted* receive = halves.Find(offered->receive);
-  if (receive == nullptr) {
-    if (offered->count() > 1) return false;
-    Done done{withdraw.transfer, why, Route::kUnspecified, std::nullopt};
-    if (HasReason(why, Reason::kWaitingForPeer)) {
-      done.near = long_waits.Look(Side::kReceive, offered->offer.key);
-    }
-    const MatchKey key = offered->offer.key;
-    Erase(*offered);
-    if (HasReason(why, Reason::kWaitingForPeer)) long_waits.Remember(Side::kSend, key);
-    LeaveTombstone(Side::kSend, peer, key, why);
-    Send(peer, std::move(done));
-    return true;
-  }
-  absl::Status ours = Annotate(why, context.PlaceOf(Side::kSend, receive->spec.key));
-  if (!receive->state.launched()) {
-    EndPair(*receive, std::move(ours), std::move(why));
-  } else if (receive->spec.prepared) {
-    Disarm(*receive, std::move(ours), std::move(why));
-  } else if (receive->route == Route::kNccl && HasReason(why, Reason::kExecuting)) {
-    DropRest(*receive, std::move(ours));
-  } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
-    Abort(*receive, std::move(ours));
-  } else {
-    WishedTooLate(*receive, std::move(ours));
-  }
-  return true;
-}
-
-bool TransferEngine::Impl::OnSendFailed(PeerId peer, SendFailed failed) {
-  Offered* offered = offers.Find(peer, failed.transfer);
-  if (offered == nullptr) return false;
-  Posted* receive = halves.Find(offered->receive);
-  if (receive == nullptr || !receive->outstanding ||
-      (receive->role != LaunchRole::kReceive && !receive->spec.prepared) ||
-      receive->attempt != failed.attempt) {
-    return false;
-  }
-  const absl::Status theirs = Failure(std::move(failed.status));
-  absl::Status ours = Annotate(theirs, context.PlaceOf(Side::kSend, receive->spec.key));
-  if (const Bundle* bundle = cliques.bundles().Find(receive->bundle);
-      bundle != nullptr && bundle->begun) {
-    Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
-  } else {
-    Abort(*receive, std::move(ours));
-  }
-  return true;
-}
-
-// --- At the source.
-
-Posted* TransferEngine::Impl::FindSendTo(PeerId peer, TransferId id) const {
-  Posted* half = halves.Find(id);
-  if (half == nullptr || half->spec.side != Side::kSend || half->peer != peer ||
-      half->state.Is<HalfState::Waiting>() || half->state.Is<HalfState::Leaving>()) {
-    return nullptr;
-  }
-  return half;
-}
-
-void TransferEngine::Impl::StopLaunch(Posted& send) {
-  if (send.aborted || send.pinned()) return;
-  OrderAbort(send, absl::AbortedError("the destination tries another launch"));
-  send.aborted = true;
-}
-
-bool TransferEngine::Impl::OnMatched(PeerId peer, const Matched& matched) {
-  Posted* send = FindSendTo(peer, matched.transfer);
-  if (send == nullptr) return false;
-  if (!send->state.May(HalfState::Step::kMatch)) return false;
-  if (send->state.Is<HalfState::Armed>() && send->outstanding) StopLaunch(*send);
-  send->state.Match();
-  LeaveMatcher(*send);
-  if (send->spec.prepared) AwaitFiring(*send);  // on ucx, or it would be launched
-  return true;
-}
-
-bool TransferEngine::Impl::OnGo(PeerId peer, Go go) {
-  Posted* send = FindSendTo(peer, go.transfer);
-  const bool prepared = send != nullptr && send->spec.prepared;
-  const bool bundles = prepared && go.route == Route::kNccl;
-  const bool arms = prepared && ArmedByGo(go.route, send->slot != 0);
-  if (send == nullptr || !send->spec.defined || (!TwoSided(go.route) && !arms) ||
-      (prepared && !arms && !send->wanted) ||
-      (bundles && !MayJoinBundle(*send, TransferId(go.tag))) || send->handed() ||
-      !send->state.May(send->launch_step(go.route)) || go.attempt <= send->attempt ||
-      (send->next_go != nullptr && go.attempt <= send->next_go->attempt)) {
-    return false;
-  }
-  FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
-  LeaveMatcher(*send);
-  if (send->bundle != 0 && send->route != Route::kNccl) {  // never launched there
-    cliques.bundles().Leave(std::exchange(send->bundle, 0));
-  }
-  // At once, since the destination may want a firing before our launch before is answered.
-  if (bundles) JoinBundle(*send, TransferId(go.tag), send->slot);
-  if (!send->under_way()) {
-    LaunchSend(*send, go);
-    return true;
-  }
-  StopLaunch(*send);
-  send->next_go = std::make_unique<Go>(std::move(go));
-  return true;
-}
-
-bool TransferEngine::Impl::OnDone(PeerId peer, Done done) {
-  Posted* send = FindSendTo(peer, done.transfer);
-  if (send == nullptr) return false;
-  if (send->spec.prepared && done.status.ok()) {  // of one firing
-    HalfState::Firing* const firing = send->state.As<HalfState::Firing>();
-    if (firing == nullptr || firing->arrived) return false;
-    if (!send->outstanding) {
-      FiringOver(*send);
-    } else {
-      firing->arrived = true;
-    }
-    return true;
-  }
-  LeaveMatcher(*send);
-  if (send->handed()) cliques.TakeRest(*send->load);
-  absl::Status status = std::move(done.status);
-  if (status.ok() && !send->spec.defined) {
-    status = Error(absl::StatusCode::kInternal, Reason::kProtocolError,
-                   absl::StrCat(NameOf(*send), ": ", context.NodeName(peer),
-                                " calls it done, but its data was never defined"));
-  } else if (!status.ok()) {
-    const bool echo = !send->why.ok() && ReasonOf(status) == ReasonOf(send->why);
-    status = echo ? send->why : Annotate(status, context.PlaceOf(Side::kReceive, send->spec.key));
-    if (echo && HasReason(status, Reason::kWaitingForPeer) &&
-        send->state.Is<HalfState::Offered>() && send->count() == 1) {
-      std::optional<NearTexts> ours = long_waits.Look(Side::kReceive, send->spec.key);
-      long_waits.Remember(Side::kSend, send->spec.key);
-      status = long_waits.WithNear(*send, status, std::move(ours), std::move(done.near));
-    }
-  }
-  const bool same_launch = send->route == done.route;
-  if (done.route != Route::kUnspecified) send->route = done.route;
-  if (!send->under_way()) {
-    End(*send, std::move(status));
-    return true;
-  }
-  if (!status.ok() || !same_launch) Abort(*send, absl::AbortedError("it is over"));
-  send->state.Leave(std::move(status));
-  send->next_go.reset();
   return true;
 }
 
@@ -448,7 +254,7 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
   // its launch is answered.
   for (Posted* half :
        halves.Sorted([&](const Posted& half) { return half.peer == id && !half.under_way(); })) {
-    End(*half, LeftStatus(*half));
+    ends.End(*half, context.LeftStatus(*half));
   }
   tombstones.Forget(id);  // also those of halves that have only waited
   members.Forget(id);
@@ -461,12 +267,6 @@ void TransferEngine::Impl::RemovePeer(PeerId id, const absl::Status& why) {
   });
   routes.OnDevicesChanged();
   FlightRecorder::Get().Record("peer.removed", id.value(), 0, 0, context.NodeName(id));
-}
-
-absl::Status TransferEngine::Impl::LeftStatus(const Posted& half) const {
-  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-               absl::StrCat(NameOf(half), ": ",
-                            absl::string_view(peers[half.peer.value()].last_error.message())));
 }
 
 }  // namespace ferry

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
+#include "base/status.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -15,6 +16,12 @@ std::string NameOf(const Posted& half) {
 
 std::string WithinText(const Posted& half) {
   return absl::StrCat(" within ", DurationText(half.spec.deadline - half.posted));
+}
+
+absl::Status ExecutingStatus(const Posted& half) {
+  return Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting,
+               absl::StrCat(NameOf(half), ": launched by ", RouteName(half.route), ", but not over",
+                            WithinText(half)));
 }
 
 }  // namespace ferry

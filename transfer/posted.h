@@ -103,5 +103,7 @@ struct Posted {
 std::string NameOf(const Posted& half);
 // " within 2 s": the time that the half had when it was posted.
 std::string WithinText(const Posted& half);
+// DEADLINE_EXCEEDED/EXECUTING: the deadline of a half has passed that is launched.
+absl::Status ExecutingStatus(const Posted& half);
 
 }  // namespace ferry

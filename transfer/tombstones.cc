@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/status.h"
+
 namespace ferry {
 
 uint64_t Tombstones::BytesOf(const Tombstone& tombstone) {
@@ -34,6 +36,16 @@ void Tombstones::Put(PeerId peer, Tombstone tombstone) {
   next_expiry_ = std::min(next_expiry_, entry->ended + kLife);
   while (of.oldest_first.size() > most_ || of.bytes > most_bytes_) {
     Remove({peer, of.oldest_first.begin()});
+  }
+}
+
+void Tombstones::Leave(absl::Time now, PeerId peer, Side side, const MatchKey& key,
+                       const absl::Status& why) {
+  // Who receives is started again more often than it is missed: it is waited for.
+  if (side == Side::kReceive && HasReason(why, Reason::kPeerClientGone)) return;
+  for (const Reason own :
+       {Reason::kCancelled, Reason::kPoisoned, Reason::kPeerClientGone, Reason::kWaitingForPeer}) {
+    if (HasReason(why, own)) return Put(peer, {key, side, why, now});
   }
 }
 

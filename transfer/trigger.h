@@ -17,7 +17,7 @@
 //
 // Route ucx does not use it. There control fires each transfer by a Go of its own, so no lane keeps
 // armed transfers: the lane only watches the word (Lane::WatchWord), and the engine, which knows no
-// PreparedBatch, counts firings in its halves (transfer/engine_prepared.cc). To share this class
+// PreparedBatch, counts firings in its halves (transfer/rules/launch_rules.cc). To share this class
 // would mean that lanes decide there too, which changes what daemons say to each other.
 //
 // Home: the lane. Owner: the transport's record of the bundle. It owns nothing: the batches and the

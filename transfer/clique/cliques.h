@@ -81,6 +81,9 @@ class Cliques {
   const BundleBook& bundles() const { return bundles_; }
   CommBook& comms() { return comms_; }
   const CommBook& comms() const { return comms_; }
+  // Whether this daemon leads the clique, with `peer` as the follower, and its groups could be
+  // launched here.
+  bool LedByUs(PeerId peer, const Clique& clique) const { return context_.LedByUs(peer, clique); }
   // Loads that wait for a group here, in cliques that we lead.
   size_t waiting() const { return leader_.waiting(); }
   // Groups that ask for a lane or run.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs, from match to launch to the launch's answer. The destination decides; the source's half of
-// a launch (kSend) is here too, because it is answered the same way.
+#include "transfer/rules/destination_rules.h"
+
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "transfer/engine_state.h"
+#include "transfer/clique/bundle.h"
 
 namespace ferry {
 namespace {
@@ -16,11 +19,22 @@ std::string BytesText(uint64_t bytes) {
   return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes");
 }
 
+// Of memory: what needs no staging.
+bool InOnePiece(const Layout& layout) {
+  return layout.blocks() == nullptr && layout.extents().size() == 1;
+}
+
+// A status from the wire where only a failure makes sense.
+absl::Status Failure(absl::Status status) {
+  if (!status.ok()) return status;
+  return Error(absl::StatusCode::kInternal, Reason::kProtocolError, "no reason was given");
+}
+
 }  // namespace
 
-SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
-  if (context.Ours(receive)) {
-    const TransferSpec& spec = halves.Find(receive.partner)->spec;
+DestinationRules::SourceHalf DestinationRules::SourceOf(const Posted& receive) const {
+  if (context_.Ours(receive)) {
+    const TransferSpec& spec = books_.halves.Find(receive.partner)->spec;
     return {&spec.layout, spec.bytes,    spec.data_type,
             &spec.shape,  spec.route,    spec.priority,
             spec.defined, spec.prepared, 0};
@@ -37,17 +51,19 @@ SourceHalf TransferEngine::Impl::SourceOf(const Posted& receive) const {
           offer.slot};
 }
 
-void TransferEngine::Impl::Match(Posted& receive, Half source) {
-  Posted* send = source.peer == devices.self ? halves.Find(source.transfer) : nullptr;
+void DestinationRules::Match(Posted& receive, Half source) {
+  Posted* send =
+      source.peer == context_.devices.self ? books_.halves.Find(source.transfer) : nullptr;
   if (send == nullptr) {
-    Offered* offered = offers.Find(source.peer, source.transfer);
+    Offered* offered = books_.offers.Find(source.peer, source.transfer);
     FERRY_CHECK(offered != nullptr);
-    if (offered->in_matcher) ForgetWaiting(*offered);  // there first: the matcher has let go of it
-    StopTimer(*offered);
+    if (offered->in_matcher)
+      books_.tables.ForgetWaiting(*offered);  // there first: the matcher has let go of it
+    books_.tables.StopTimer(*offered);
     offered->receive = receive.id;
     receive.offered = offered;
   } else {
-    OnMatcherLeft(*send);
+    books_.tables.OnMatcherLeft(*send);
     send->state.Match();
     send->partner = receive.id;
   }
@@ -55,12 +71,13 @@ void TransferEngine::Impl::Match(Posted& receive, Half source) {
   receive.partner = source.transfer;
   FlightRecorder::Get().Record("match", receive.id, source.peer.value(), source.transfer.value());
   if (absl::Status difference = Compare(receive, SourceOf(receive)); !difference.ok()) {
-    return EndPair(receive, difference, difference);
+    return ends_.EndPair(receive, difference, difference);
   }
-  if (!Start(receive) && !context.Ours(receive)) Send(receive.peer, Matched{receive.partner});
+  if (!Start(receive) && !context_.Ours(receive))
+    context_.Send(receive.peer, Matched{receive.partner});
 }
 
-absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHalf& source) const {
+absl::Status DestinationRules::Compare(const Posted& receive, const SourceHalf& source) {
   const TransferSpec& spec = receive.spec;
   auto mismatch = [&](absl::string_view sends, absl::string_view receives) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kTransferMismatch,
@@ -93,18 +110,18 @@ absl::Status TransferEngine::Impl::Compare(const Posted& receive, const SourceHa
   return absl::OkStatus();
 }
 
-bool TransferEngine::Impl::Start(Posted& receive) {
+bool DestinationRules::Start(Posted& receive) {
   const SourceHalf source = SourceOf(receive);
   if (receive.spec.prepared && FiredByGo(receive.route)) return FireByGo(receive);
   if (!receive.spec.defined || !source.ready) return false;
   const Route route = NextRoute(receive, source);
   if (route == Route::kUnspecified) {
     const absl::Status none = NoRoute(receive, source, absl::OkStatus());
-    EndPair(receive, none, none);
+    ends_.EndPair(receive, none, none);
   } else if (receive.spec.prepared && FiredByGo(route)) {
     receive.route = route;
     receive.tried |= RouteBit(route);
-    AwaitFiring(receive);
+    launches_.AwaitFiring(receive);
     return false;
   } else {
     LaunchPair(receive, route);
@@ -112,7 +129,7 @@ bool TransferEngine::Impl::Start(Posted& receive) {
   return true;
 }
 
-void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
+void DestinationRules::LaunchPair(Posted& receive, Route route) {
   if (route == Route::kNccl && !receive.spec.prepared) {
     receive.tried |= RouteBit(route);
     return HandOverPair(receive);
@@ -133,17 +150,18 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   ++receive.attempt;
   FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
                                receive.spec.bytes);
-  if (context.Ours(receive)) {
-    Posted& send = *halves.Find(receive.partner);
+  if (context_.Ours(receive)) {
+    Posted& send = *books_.halves.Find(receive.partner);
     send.state.Begin(send.launch_step(route));
     send.route = route;
   }
-  Launch& launch = out.launches.emplace_back();
+  Launch& launch = context_.out.launches.emplace_back();
   if (armed) launch.armed = ArmPair(receive, source);
   // What is armed stays until it is aborted: it says nothing of the route's speed.
-  if (!armed) BeginEstimate(receive, route);
+  if (!armed) launches_.BeginEstimate(receive, route);
   if (!armed && route == Route::kMapped) {
-    routes.UnmappedOf(receive.peer).OnTry(clock, CliqueOf(receive.spec.key), *source.layout);
+    books_.routes.UnmappedOf(receive.peer)
+        .OnTry(context_.now, CliqueOf(receive.spec.key), *source.layout);
   }
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
@@ -156,93 +174,78 @@ void TransferEngine::Impl::LaunchPair(Posted& receive, Route route) {
   launch.priority = PriorityOf(receive, source);
   launch.layout = receive.spec.layout;
   if (agreed) {
-    launch.tag = next_tag++;
-    Send(receive.peer, Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
+    launch.tag = next_tag_++;
+    context_.Send(receive.peer,
+                  Go{receive.partner, receive.attempt, route, launch.tag, launch.priority});
   } else if (!bundled) {
     launch.remote_layout = *source.layout;
   }
 }
 
-Armed TransferEngine::Impl::ArmPair(Posted& receive, const SourceHalf& source) {
+Armed DestinationRules::ArmPair(Posted& receive, const SourceHalf& source) {
   const bool bundled = receive.route == Route::kNccl;
-  StopTimer(receive);
+  books_.tables.StopTimer(receive);
   Armed armed;
   armed.batch = receive.spec.over_timeline;
   armed.slot = source.slot;
-  if (context.Ours(receive)) {
-    Posted& send = *halves.Find(receive.partner);
-    StopTimer(send);
+  if (context_.Ours(receive)) {
+    Posted& send = *books_.halves.Find(receive.partner);
+    books_.tables.StopTimer(send);
     armed.source = send.id;
     armed.source_batch = send.spec.over_timeline;
   } else if (!TwoSided(receive.route) && source.slot != 0) {
-    Send(receive.peer,
-         Go{receive.partner, receive.attempt, receive.route, bundled ? receive.batch.value() : 0});
+    context_.Send(receive.peer, Go{receive.partner, receive.attempt, receive.route,
+                                   bundled ? receive.batch.value() : 0});
   }
   if (bundled) {
-    Bundle& bundle = JoinBundle(receive, receive.batch, source.slot);
+    Bundle& bundle = launches_.JoinBundle(receive, receive.batch, source.slot);
     if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
     bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
                     InOnePiece(receive.spec.layout) &&
-                    receive.spec.bytes >= options.cliques.cutting.chunk_bytes;
+                    receive.spec.bytes >= books_.options.cliques.cutting.chunk_bytes;
     armed.bundle = receive.bundle;
     armed.place = receive.partner.value();
   }
   return armed;
 }
 
-void TransferEngine::Impl::Abort(Posted& half, absl::Status why) {
-  // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && !half.pinned()) OrderAbort(half, why);
-  half.aborted = true;
-  if (half.why.ok()) half.why = std::move(why);
+void DestinationRules::HandOverPair(Posted& receive) {
+  FERRY_CHECK(receive.load == nullptr);  // a route is tried once
+  receive.state.HandOver();
+  receive.route = Route::kNccl;
+  receive.role = LaunchRole::kCopy;
+  receive.why = absl::OkStatus();
+  launches_.BeginEstimate(receive, Route::kNccl);
+  const SourceHalf source = SourceOf(receive);
+  const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
+  receive.load = std::make_unique<Load>(launches_.MakeLoad(receive));
+  books_.cliques.Carry(*receive.load, PriorityOf(receive, source), direct);
 }
 
-void TransferEngine::Impl::OnLaunchDone(TransferId id, uint32_t attempt,
-                                        const absl::Status& status) {
-  Posted* half = halves.Find(id);
-  if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
-  half->outstanding = false;
-  if (half->route == Route::kNccl) cliques.bundles().Leave(std::exchange(half->bundle, 0));
-  if (RouteEstimate* const estimate = std::exchange(half->estimate, nullptr)) {
-    estimate->OnDone(clock, half->spec.bytes, status.ok());
-  }
-  if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
-    std::erase_if(out.aborts, [&](const auto& abort) { return abort.first == id; });
-  }
-  if (HalfState::Leaving* const leaving = half->state.As<HalfState::Leaving>()) {
-    if (leaving->arrived) CountFiring(*half);  // before it was ended
-    End(*half, std::move(leaving->outcome));
-  } else if (half->spec.side == Side::kSend) {
-    OnSendDone(*half, status);
-  } else {
-    OnReceiveDone(*half, status);
-  }
-}
-
-void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& answer) {
-  EndEstimate(receive, answer.ok());
+void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+  launches_.EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
   const bool aborted = std::exchange(receive.aborted, false);
   if (answer.ok() && prepared && !aborted) {
-    if (receive.state.Is<HalfState::Firing>()) return FiringOver(receive);
+    if (receive.state.Is<HalfState::Firing>()) return launches_.FiringOver(receive);
     const absl::Status let_go =
         Error(absl::StatusCode::kInternal, Reason::kInternal,
               absl::StrCat(NameOf(receive), ": its lane let go of it without being asked"));
-    return EndPair(receive, let_go, ForOther(receive, let_go));
+    return ends_.EndPair(receive, let_go, ends_.ForOther(receive, let_go));
   }
   if (answer.ok() && !prepared) {
     if (receive.route == Route::kMapped) {
-      routes.UnmappedOf(receive.peer)
+      books_.routes.UnmappedOf(receive.peer)
           .OnReached(CliqueOf(receive.spec.key), *SourceOf(receive).layout);
     }
-    return EndPair(receive, absl::OkStatus(), absl::OkStatus());
+    return ends_.EndPair(receive, absl::OkStatus(), absl::OkStatus());
   }
   const absl::Status status =
       (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
                                                                               : answer;
   const absl::Status* const for_source = receive.state.for_source();
   if (for_source != nullptr && !for_source->ok()) {
-    return EndPair(receive, status, absl::Status(*for_source));
+    return ends_.EndPair(receive, status, absl::Status(*for_source));
   }
   const SourceHalf source = SourceOf(receive);
   const bool insisted =
@@ -250,113 +253,48 @@ void TransferEngine::Impl::OnReceiveDone(Posted& receive, const absl::Status& an
   // On ucx what fails is a firing: no other lane could go on from there.
   const bool fired = prepared && FiredByGo(receive.route);
   if (!HasReason(status, Reason::kRouteUnavailable) || insisted || fired) {
-    return EndPair(receive, status, status);
+    return ends_.EndPair(receive, status, status);
   }
   // Nothing was moved, so whoever wanted out when it was too late can have it now.
   const absl::Status* const late_wish = receive.state.late_wish();
   if (late_wish != nullptr && !late_wish->ok()) {
     const absl::Status why = *late_wish;
-    return EndPair(receive, why, why);
+    return ends_.EndPair(receive, why, why);
   }
   TryNextRoute(receive, status);
 }
 
-void TransferEngine::Impl::TryNextRoute(Posted& receive, const absl::Status& status) {
+void DestinationRules::TryNextRoute(Posted& receive, const absl::Status& status) {
   if (receive.late) {  // nothing would end the next launch
     const absl::Status why = ExecutingStatus(receive);
-    return EndPair(receive, why, ForOther(receive, why));
+    return ends_.EndPair(receive, why, ends_.ForOther(receive, why));
   }
   const SourceHalf source = SourceOf(receive);
   if (receive.count() > 1) {  // alone they may take a better one than what is next
-    PauseConvoys(receive.spec.key, options.no_convoys_after_refusal);
+    books_.convoy_pauses.Pause(context_.now, receive.spec.key,
+                               books_.options.no_convoys_after_refusal);
   }
   // Armed ones also want for slots, which come free.
   if (receive.route == Route::kMapped && !receive.spec.prepared) {
-    routes.UnmappedOf(receive.peer)
-        .OnRefused(clock, CliqueOf(receive.spec.key), *source.layout,
+    books_.routes.UnmappedOf(receive.peer)
+        .OnRefused(context_.now, CliqueOf(receive.spec.key), *source.layout,
                    std::string(status.message()));
   }
   const Route next = NextRoute(receive, source);
-  out.fallbacks.push_back({receive.id, receive.route, next, std::string(status.message())});
+  context_.out.fallbacks.push_back(
+      {receive.id, receive.route, next, std::string(status.message())});
   FlightRecorder::Get().Record("fallback", receive.id, static_cast<uint64_t>(receive.route),
                                static_cast<uint64_t>(next));
   if (next != Route::kUnspecified) {
     receive.state.TryAgain();
-    if (!Start(receive)) Send(receive.peer, Matched{receive.partner});  // prepared, on ucx
+    if (!Start(receive)) context_.Send(receive.peer, Matched{receive.partner});  // prepared, on ucx
     return;
   }
   const absl::Status none = NoRoute(receive, source, status);
-  EndPair(receive, none, none);
+  ends_.EndPair(receive, none, none);
 }
 
-void TransferEngine::Impl::OnSendDone(Posted& send, const absl::Status& answer) {
-  send.aborted = false;
-  const HalfState::Firing* const firing = send.state.As<HalfState::Firing>();
-  if (firing != nullptr && firing->arrived) FiringOver(send);
-  if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
-    const std::unique_ptr<Go> go = std::move(send.next_go);
-    return LaunchSend(send, *go);
-  }
-  if (send.state.Is<HalfState::AwaitsFiring>()) return;  // its firing was over
-  if (!answer.ok()) {
-    Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
-  } else if (send.late) {  // past its deadline; the destination still does not say that it is over
-    // Not `why`: that may be of a cancel that a Go has overtaken, for which no launch is aborted.
-    Send(send.peer, Withdraw{send.id, ExecutingStatus(send)});
-  }
-}
-
-void TransferEngine::Impl::LaunchSend(Posted& send, const Go& go) {
-  const bool armed = send.spec.prepared && !FiredByGo(go.route);
-  send.state.Begin(send.launch_step(go.route));
-  send.attempt = go.attempt;
-  send.route = go.route;
-  if (send.late) {  // aborted at once otherwise
-    Send(send.peer, SendFailed{send.id, go.attempt, send.why});
-    return;
-  }
-  send.role = LaunchRole::kSend;
-  send.outstanding = true;
-  send.aborted = false;
-  Launch& launch = out.launches.emplace_back();
-  launch.transfer = send.id;
-  launch.attempt = go.attempt;
-  launch.route = go.route;
-  launch.role = LaunchRole::kSend;
-  if (armed) {
-    StopTimer(send);
-    launch.armed = Armed{send.spec.over_timeline, {}, 0, send.slot, send.bundle, send.id.value()};
-  }
-  launch.peer = send.peer;
-  launch.device = send.spec.key.source;
-  launch.remote_device = send.spec.key.destination;
-  launch.tag = go.tag;
-  launch.priority = go.priority;
-  launch.bytes = send.spec.bytes;
-  launch.layout = send.spec.layout;
-}
-
-void TransferEngine::Impl::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
-  if (receive.state.matched()) {
-    if (context.Ours(receive)) {
-      Posted& send = *halves.Find(receive.partner);
-      End(send, std::move(theirs));
-    } else {
-      Erase(*std::exchange(receive.offered, nullptr));
-      Send(receive.peer, Done{receive.partner, std::move(theirs), receive.route});
-    }
-  }
-  End(receive, std::move(ours));
-}
-
-// --- By which route, as transfer/route_choice says.
-
-bool TransferEngine::Impl::IsUnmapped(const MatchKey& key, const Layout& source) const {
-  const PeerId peer = routes.OtherEnd(key.source, key.destination);
-  return routes.UnmappedOf(peer).Contains(clock, CliqueOf(key), source);
-}
-
-Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source) {
+Route DestinationRules::NextRoute(Posted& receive, const SourceHalf& source) {
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
   uint8_t excluded = receive.tried;
@@ -368,28 +306,20 @@ Route TransferEngine::Impl::NextRoute(Posted& receive, const SourceHalf& source)
   // A bundle is named by the slot.
   if (receive.spec.prepared && source.slot == 0) excluded |= RouteBit(Route::kNccl);
   const MatchKey& key = receive.spec.key;
-  const RouteChoice::Picked choice = routes.Pick(clock, key.source, key.destination, source.bytes,
-                                                 excluded, receive.spec.prepared);
-  if (choice.missed > absl::ZeroDuration()) cliques.comms().Miss(CliqueOf(key), choice.missed);
+  const RouteChoice::Picked choice = books_.routes.Pick(
+      context_.now, key.source, key.destination, source.bytes, excluded, receive.spec.prepared);
+  if (choice.missed > absl::ZeroDuration())
+    books_.cliques.comms().Miss(CliqueOf(key), choice.missed);
   return choice.route;
 }
 
-void TransferEngine::Impl::BeginEstimate(Posted& receive, Route route) {
-  receive.estimate = &routes.EstimateOf(route, receive.spec.key);
-  receive.estimate->OnLaunch(clock);
+bool DestinationRules::IsUnmapped(const MatchKey& key, const Layout& source) const {
+  const PeerId peer = books_.routes.OtherEnd(key.source, key.destination);
+  return books_.routes.UnmappedOf(peer).Contains(context_.now, CliqueOf(key), source);
 }
 
-void TransferEngine::Impl::EndEstimate(Posted& receive, bool moved) {
-  RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
-  if (estimate == nullptr) return;
-  // A latency counts that SMs which are idle gave: RouteChoice adds what busy ones take.
-  const bool late = receive.spec.bytes <= RouteEstimate::kLatencyBytes &&
-                    routes.SmsBusy(clock, CliqueOf(receive.spec.key));
-  estimate->OnDone(clock, receive.spec.bytes, moved && !late);
-}
-
-absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHalf& source,
-                                           const absl::Status& last_failure) const {
+absl::Status DestinationRules::NoRoute(const Posted& receive, const SourceHalf& source,
+                                       const absl::Status& last_failure) const {
   const MatchKey& key = receive.spec.key;
   const Route insisted =
       receive.spec.route != Route::kUnspecified ? receive.spec.route : source.route;
@@ -400,7 +330,7 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
     separator = ", ";
   };
   bool insisted_listed = false;
-  for (Route route : options.order) {
+  for (Route route : books_.options.order) {
     if (insisted != Route::kUnspecified && route != insisted) continue;
     insisted_listed = true;
     if (route == receive.route && !last_failure.ok()) {
@@ -408,18 +338,111 @@ absl::Status TransferEngine::Impl::NoRoute(const Posted& receive, const SourceHa
     } else if ((receive.tried & RouteBit(route)) != 0) {
       add(route, "its launch was not possible");
     } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
-      add(route, routes.UnmappedOf(receive.peer).Find(CliqueOf(key))->why);
+      add(route, books_.routes.UnmappedOf(receive.peer).Find(CliqueOf(key))->why);
     } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
-               routes.Available(route, key.source, key.destination)) {
+               books_.routes.Available(route, key.source, key.destination)) {
       add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
     } else {
-      add(route, routes.WhyNot(route, key.source, key.destination));
+      add(route, books_.routes.WhyNot(route, key.source, key.destination));
     }
   }
   if (insisted != Route::kUnspecified && !insisted_listed) {
-    add(insisted, routes.WhyNot(insisted, key.source, key.destination));
+    add(insisted, books_.routes.WhyNot(insisted, key.source, key.destination));
   }
   return Error(absl::StatusCode::kFailedPrecondition, Reason::kRouteUnavailable, text);
+}
+
+bool DestinationRules::FireByGo(Posted& receive) {
+  Offer& offer = receive.offered->offer;
+  if (!receive.state.Is<HalfState::AwaitsFiring>() || !receive.wanted || !offer.ready) return false;
+  offer.ready = false;  // of this firing
+  LaunchPair(receive, receive.route);
+  return true;
+}
+
+void DestinationRules::DropRest(Posted& receive, absl::Status why) {
+  if (receive.load == nullptr || !books_.cliques.Drop(*receive.load, std::move(why))) return;
+  Settle(receive);
+}
+
+bool DestinationRules::OnReady(PeerId peer, const Ready& ready) {
+  Offered* offered = books_.offers.Find(peer, ready.transfer);
+  if (offered == nullptr || offered->offer.ready) return false;
+  Posted* receive = books_.halves.Find(offered->receive);
+  if (offered->offer.prepared && (receive == nullptr || !FiredByGo(receive->route))) {
+    return false;
+  }
+  offered->offer.ready = true;
+  if (receive != nullptr) Start(*receive);
+  return true;
+}
+
+bool DestinationRules::OnWithdraw(PeerId peer, Withdraw withdraw) {
+  Offered* offered = books_.offers.Find(peer, withdraw.transfer);
+  if (offered == nullptr) return false;
+  absl::Status why = Failure(std::move(withdraw.status));
+  Posted* receive = books_.halves.Find(offered->receive);
+  if (receive == nullptr) {
+    if (offered->count() > 1) return false;
+    Done done{withdraw.transfer, why, Route::kUnspecified, std::nullopt};
+    if (HasReason(why, Reason::kWaitingForPeer)) {
+      done.near = books_.long_waits.Look(Side::kReceive, offered->offer.key);
+    }
+    const MatchKey key = offered->offer.key;
+    books_.tables.Erase(*offered);
+    if (HasReason(why, Reason::kWaitingForPeer)) books_.long_waits.Remember(Side::kSend, key);
+    books_.tombstones.Leave(context_.now, peer, Side::kSend, key, why);
+    context_.Send(peer, std::move(done));
+    return true;
+  }
+  absl::Status ours = Annotate(why, context_.PlaceOf(Side::kSend, receive->spec.key));
+  if (!receive->state.launched()) {
+    ends_.EndPair(*receive, std::move(ours), std::move(why));
+  } else if (receive->spec.prepared) {
+    launches_.Disarm(*receive, std::move(ours), std::move(why));
+  } else if (receive->route == Route::kNccl && HasReason(why, Reason::kExecuting)) {
+    DropRest(*receive, std::move(ours));
+  } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
+    launches_.Abort(*receive, std::move(ours));
+  } else {
+    WishedTooLate(*receive, std::move(ours));
+  }
+  return true;
+}
+
+bool DestinationRules::OnSendFailed(PeerId peer, SendFailed failed) {
+  Offered* offered = books_.offers.Find(peer, failed.transfer);
+  if (offered == nullptr) return false;
+  Posted* receive = books_.halves.Find(offered->receive);
+  if (receive == nullptr || !receive->outstanding ||
+      (receive->role != LaunchRole::kReceive && !receive->spec.prepared) ||
+      receive->attempt != failed.attempt) {
+    return false;
+  }
+  const absl::Status theirs = Failure(std::move(failed.status));
+  absl::Status ours = Annotate(theirs, context_.PlaceOf(Side::kSend, receive->spec.key));
+  if (const Bundle* bundle = books_.cliques.bundles().Find(receive->bundle);
+      bundle != nullptr && bundle->begun) {
+    launches_.Disarm(*receive, std::move(ours), theirs);  // no other route goes on from there
+  } else {
+    launches_.Abort(*receive, std::move(ours));
+  }
+  return true;
+}
+
+void DestinationRules::WishedTooLate(Posted& receive, absl::Status why) {
+  absl::Status& wish = *receive.state.late_wish();
+  if (wish.ok()) wish = std::move(why);
+}
+
+void DestinationRules::Settle(Posted& receive) {
+  if (receive.under_way() || ends_.EndIfLeaving(receive)) return;
+  const Load& load = *receive.load;
+  if (load.moved == load.bytes && (load.why.ok() || load.bytes > 0)) {
+    OnReceiveDone(receive, absl::OkStatus());
+  } else if (!load.why.ok()) {
+    OnReceiveDone(receive, absl::Status(load.why));
+  }
 }
 
 }  // namespace ferry

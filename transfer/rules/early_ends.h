@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// EarlyEnds ends transfers early: by cancel, by a client's death, by a deadline, because nobody is
+// left who could post the other half, or because the other half has ended before.
+//
+// Before the launch any of these ends a transfer, on both sides if it is matched. Afterwards only a
+// deadline does, by aborting a launch that can be aborted; what is prepared is aborted by all.
+//
+// Home: control. Owner: TransferEngine.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "transfer/engine_context.h"
+#include "transfer/member_news.h"
+#include "transfer/posted.h"
+#include "transfer/rules/convoy_rules.h"
+#include "transfer/rules/destination_rules.h"
+#include "transfer/rules/engine_books.h"
+#include "transfer/rules/half_ends.h"
+#include "transfer/rules/launch_rules.h"
+
+namespace ferry {
+
+class EarlyEnds {
+ public:
+  EarlyEnds(const EngineContext& context, const EngineBooks& books, MemberNews& members,
+            LaunchRules& launches, HalfEnds& ends, DestinationRules& destination,
+            ConvoyRules& convoys)
+      : context_(context),
+        books_(books),
+        members_(members),
+        launches_(launches),
+        ends_(ends),
+        destination_(destination),
+        convoys_(convoys) {}
+
+  // Asks a half to end with `why`. Without effect if it is ending already, or launched.
+  void CancelHalf(Posted& half, absl::Status why);
+  // The session's client is gone: its halves end, some now and the rest by OnTime.
+  void EndSession(SessionId session, absl::string_view why);
+  // Ends the other transfers of prepared batches of which one has ended.
+  void EndBatches();
+
+  // Ends what is due, at most `ends_at_once` of each kind.
+  void OnTime(absl::Time now);
+  // OnTime has nothing to do before this.
+  absl::Time NextTime() const;
+
+  // Ends a half that waits for its other half, if nobody is left who could post that. True if the
+  // half is on its way out.
+  bool EndIfDeserted(Posted& half);
+  // Ends a half that is being posted if its partner has ended before. Of a receive whose partner
+  // was a peer's it asks the peer first: its answer comes after the offer of a successor that was
+  // posted there before. True if the half is gone.
+  bool TellOfTombstone(Posted& half, const HashedKey& key);
+  // What the partner that a tombstone waits for is told; whoever tells it adds the place.
+  absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;
+
+  // The peer's answer to a Seek. False for a message that makes no sense.
+  bool OnSought(PeerId peer, Sought sought);
+  // A receive that has asked a peer is over. `theirs`: the answer, if it has come.
+  void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
+
+ private:
+  // Ends a half that is not launched, with the pair if there is one. A send that was offered is
+  // withdrawn, and ends when the peer answers.
+  void EndBeforeLaunch(Posted& half, absl::Status why);
+  // Goes on with sessions that end, at most `most` halves.
+  void EndSome(size_t most);
+  // Goes over what waits, at most `most` halves at a time, once a place was deserted.
+  void SweepDeserted(size_t most);
+  absl::Time NextSweep() const;
+  void OnLooks(size_t most);
+  void OnDeadline(Posted& half);
+  // Of a half that is launched.
+  void OnDeadlineInLaunch(Posted& half);
+  void OnDeadline(Offered& offered);
+  // An unmatched half is over at its deadline. A receive from a peer asks it first what there is
+  // instead (Seek), and waits for the answer for a moment.
+  void EndAlone(Posted& half, absl::Status why);
+  absl::Status DeadlineStatus(const Posted& half) const;
+
+  const EngineContext& context_;
+  const EngineBooks& books_;
+  MemberNews& members_;
+  LaunchRules& launches_;
+  HalfEnds& ends_;
+  DestinationRules& destination_;
+  ConvoyRules& convoys_;
+};
+
+}  // namespace ferry

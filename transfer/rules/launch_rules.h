@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// LaunchRules has what is the same of a launch at either end of a pair: how it is aborted, what
+// groups carry of it, what of it tells the estimates, and the firings of what is prepared. Who
+// launches what, and when, say DestinationRules and SourceRules.
+//
+// Home: control. Owner: TransferEngine; the other rules call.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "transfer/engine_context.h"
+#include "transfer/posted.h"
+#include "transfer/rules/engine_books.h"
+
+namespace ferry {
+
+class LaunchRules {
+ public:
+  LaunchRules(const EngineContext& context, const EngineBooks& books)
+      : context_(context), books_(books) {}
+
+  // Aborts the outstanding launch, once. The first `why` is what is told if the launch then fails.
+  void Abort(Posted& half, absl::Status why);
+  // Aborts an armed pair, which ends it: the receive with `ours`, the send with `theirs`.
+  void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
+  // Nobody receives any more what the outstanding launch of a send sends. That is no reason why the
+  // send should fail, so it is no Abort: a later launch would tell it.
+  void StopLaunch(Posted& send);
+
+  // A receive is launched by a route, or given to the leader of its clique.
+  void BeginEstimate(Posted& receive, Route route);
+  // Tells the route's estimate how the launch of a receive went.
+  void EndEstimate(Posted& receive, bool moved);
+
+  // --- Firings. On a route that is fired by Go (ucx) each is an ordinary launch.
+
+  // The half waits for its next firing.
+  void AwaitFiring(Posted& half);
+  void CountFiring(Posted& half);
+  // The launch of a firing is over, but not the half.
+  void FiringOver(Posted& half);
+
+  // --- Groups, and bundles: prepared transfers of the same two batches on nccl.
+
+  // What groups carry of a half that has no load yet.
+  static Load MakeLoad(const Posted& half);
+  // The send may join the bundle of this name, which its end alone ends.
+  bool MayJoinBundle(const Posted& send, TransferId batch) const;
+  // `batch`: the destination's batch; `slot`: the source's. They name the bundle at both ends.
+  Bundle& JoinBundle(Posted& half, TransferId batch, uint32_t slot);
+
+ private:
+  // Orders the abort of a half's launch; of a bundle's as soon as no group carries it.
+  void OrderAbort(Posted& half, absl::Status why);
+  static PairName BundleName(const Posted& half, TransferId batch, uint32_t slot);
+
+  const EngineContext& context_;
+  const EngineBooks& books_;
+};
+
+}  // namespace ferry
