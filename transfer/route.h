@@ -35,6 +35,9 @@ struct RouteTraits {
   // Each end runs a half of the launch, on which the two agree by Go.
   bool two_sided = false;
   FiredBy fired_by = FiredBy::kNobody;
+  // The destination copies from a mapping of the source's arena, which may be refused: then the
+  // arena is remembered, and for a while not tried again (UnmappedArenas).
+  bool maps_source = false;
   // Why a host device cannot receive from a GPU by this route; "" if it can. (Other pairs of
   // devices that cannot take a route between two daemons: RouteState::except.)
   absl::string_view no_gpu_to_host = "";
@@ -50,7 +53,7 @@ struct RouteTraits {
 inline constexpr std::array<RouteTraits, kRoutes> kRouteTable = {{
     {Route::kUnspecified, "any"},
     {Route::kLocal, "local", false, FiredBy::kBatches},
-    {Route::kMapped, "mapped", false, FiredBy::kSlot,
+    {Route::kMapped, "mapped", false, FiredBy::kSlot, true,
      "the destination copies, and a host device has no copy engine to read another daemon's GPU "
      "with"},
     {Route::kUcx, "ucx", true, FiredBy::kGo},
@@ -75,6 +78,9 @@ static_assert(IsByRoute());
 inline bool TwoSided(Route route) { return TraitsOf(route).two_sided; }
 // True if each firing of a prepared transfer is agreed by Go. On the other routes it is armed.
 inline bool FiredByGo(Route route) { return TraitsOf(route).fired_by == FiredBy::kGo; }
+inline bool MapsSource(Route route) { return TraitsOf(route).maps_source; }
+// True if the groups of cliques carry the bytes: of what is prepared in bundles.
+inline bool ByGroups(Route route) { return TraitsOf(route).fired_by == FiredBy::kGroups; }
 // True if a Go that names the route arms a prepared send. `has_slot`: the send has a slot of our
 // link page.
 inline bool ArmedByGo(Route route, bool has_slot) {

@@ -31,6 +31,14 @@ namespace ferry {
 
 // A set of routes has a bit for each.
 inline uint8_t RouteBit(Route route) { return static_cast<uint8_t>(1 << static_cast<int>(route)); }
+// The bits of the routes of which `holds` is true.
+inline uint8_t RouteBits(bool (*holds)(Route)) {
+  uint8_t bits = 0;
+  for (const RouteTraits& traits : kRouteTable) {
+    if (holds(traits.route)) bits |= RouteBit(traits.route);
+  }
+  return bits;
+}
 
 // One route as `ferryctl route` shows it.
 struct RouteOption {

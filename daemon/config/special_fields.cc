@@ -124,11 +124,17 @@ std::string PrintGpus(const Config& config) {
   return FlowList(names);
 }
 
-const Choices<Route> kRouteNames = {{"local", Route::kLocal},
-                                    {"mapped", Route::kMapped},
-                                    {"tcp", Route::kTcp},
-                                    {"ucx", Route::kUcx},
-                                    {"nccl", Route::kNccl}};
+// In the order of the table, without Route::kUnspecified.
+const Choices<Route>& RouteNames() {
+  static const Choices<Route>* const names = [] {
+    auto* const choices = new Choices<Route>();
+    for (const RouteTraits& traits : kRouteTable) {
+      if (traits.route != Route::kUnspecified) choices->emplace_back(traits.name, traits.route);
+    }
+    return choices;
+  }();
+  return *names;
+}
 
 }  // namespace
 
@@ -218,24 +224,25 @@ ConfigField UidsField(std::string path, std::string meaning) {
 ConfigField RoutesField(std::string path, std::string meaning) {
   return {std::move(path),
           std::move(meaning),
-          absl::StrCat("list of ", ChoiceNames(kRouteNames)),
+          absl::StrCat("list of ", ChoiceNames(RouteNames())),
           ConfigField::Kind::kList,
           [](const std::string& where, const YAML::Node& node, const OriginOf& origin,
              ConfigDraft& draft) {
             std::vector<Route> order = List<Route>(
                 where, node, origin, draft, [&](const std::string& at, const YAML::Node& entry) {
                   const std::optional<std::string> text = ReadScalar(at, entry, draft);
-                  return text ? Choose(at, *text, kRouteNames, draft) : std::nullopt;
+                  return text ? Choose(at, *text, RouteNames(), draft) : std::nullopt;
                 });
             if (node.IsSequence() && node.size() == 0) {
-              draft.Problem(where, "is empty; one or more of local, mapped, tcp, ucx, nccl");
+              draft.Problem(where,
+                            absl::StrCat("is empty; one or more of ", ChoiceNames(RouteNames())));
             }
             draft.config.transfer.order = std::move(order);
           },
           [](const Config& config) {
             std::vector<std::string> names;
             for (Route route : config.transfer.order) {
-              names.push_back(ChoiceName(kRouteNames, route));
+              names.push_back(ChoiceName(RouteNames(), route));
             }
             return FlowList(names);
           }};

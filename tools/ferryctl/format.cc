@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,11 +16,20 @@
 #include "base/nearest.h"
 #include "base/status.h"
 #include "ferry/ferry.h"
+#include "ferry/v1/types.pb.h"
 
 namespace ferry::tools {
 namespace {
 
-constexpr const char* kRoutes[] = {"any", "local", "mapped", "ucx", "nccl", "tcp"};
+constexpr absl::string_view kRoutePrefix = "ROUTE_";
+
+// Every value of ferry.v1.Route is a route, named as its value is: "any", "local", "mapped".
+std::vector<std::string> RouteTexts() {
+  std::vector<std::string> texts;
+  for (int route = 0; route < ferry::v1::Route_ARRAYSIZE; ++route)
+    texts.push_back(RouteText(route));
+  return texts;
+}
 
 absl::Status Invalid(absl::string_view text) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid, text);
@@ -50,18 +60,19 @@ absl::StatusOr<absl::Duration> ParseDeadline(const std::string& text) {
 }
 
 absl::StatusOr<int> ParseRoute(const std::string& text) {
-  for (int route = 0; route < static_cast<int>(std::size(kRoutes)); ++route) {
-    if (text == kRoutes[route]) return route;
-  }
-  const std::vector<std::string> known(std::begin(kRoutes), std::end(kRoutes));
+  const std::vector<std::string> known = RouteTexts();
+  const auto route = std::find(known.begin(), known.end(), text);
+  if (route != known.end()) return static_cast<int>(route - known.begin());
   const std::string meant = Nearest(text, known);
   return Invalid(absl::StrCat("'", text, "' is not a route: ", absl::StrJoin(known, ", "),
                               meant.empty() ? "" : absl::StrCat(" (did you mean '", meant, "'?)")));
 }
 
 std::string RouteText(int route) {
-  return route >= 0 && route < static_cast<int>(std::size(kRoutes)) ? kRoutes[route]
-                                                                    : absl::StrCat("route ", route);
+  if (route == ferry::v1::ROUTE_UNSPECIFIED) return "any";
+  const absl::string_view name = ferry::v1::Route_Name(route);
+  if (!absl::StartsWith(name, kRoutePrefix)) return absl::StrCat("route ", route);
+  return absl::AsciiStrToLower(name.substr(kRoutePrefix.size()));
 }
 
 std::string HumanSize(uint64_t bytes) {

@@ -15,7 +15,7 @@ void Answers::OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& 
   Posted* half = books_.halves.Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
-  if (half->route == Route::kNccl) books_.cliques.bundles().Leave(std::exchange(half->bundle, 0));
+  if (ByGroups(half->route)) books_.cliques.bundles().Leave(std::exchange(half->bundle, 0));
   if (RouteEstimate* const estimate = std::exchange(half->estimate, nullptr)) {
     estimate->OnDone(context_.now, half->spec.bytes, status.ok());
   }

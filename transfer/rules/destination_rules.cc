@@ -130,7 +130,7 @@ bool DestinationRules::Start(Posted& receive) {
 }
 
 void DestinationRules::LaunchPair(Posted& receive, Route route) {
-  if (route == Route::kNccl && !receive.spec.prepared) {
+  if (ByGroups(route) && !receive.spec.prepared) {
     receive.tried |= RouteBit(route);
     return HandOverPair(receive);
   }
@@ -141,8 +141,8 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
   receive.route = route;
   receive.tried |= RouteBit(route);
   // The source's half of this launch may be answered late, so groups cannot follow it.
-  if (agreed) receive.tried |= RouteBit(Route::kNccl);
-  const bool bundled = route == Route::kNccl;
+  if (agreed) receive.tried |= RouteBits(ByGroups);
+  const bool bundled = ByGroups(route);
   receive.role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
   receive.outstanding = true;
   receive.aborted = false;
@@ -159,7 +159,7 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
   if (armed) launch.armed = ArmPair(receive, source);
   // What is armed stays until it is aborted: it says nothing of the route's speed.
   if (!armed) launches_.BeginEstimate(receive, route);
-  if (!armed && route == Route::kMapped) {
+  if (!armed && MapsSource(route)) {
     books_.routes.UnmappedOf(receive.peer)
         .OnTry(context_.now, CliqueOf(receive.spec.key), *source.layout);
   }
@@ -183,7 +183,7 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
 }
 
 Armed DestinationRules::ArmPair(Posted& receive, const SourceHalf& source) {
-  const bool bundled = receive.route == Route::kNccl;
+  const bool bundled = ByGroups(receive.route);
   books_.tables.StopTimer(receive);
   Armed armed;
   armed.batch = receive.spec.over_timeline;
@@ -209,6 +209,7 @@ Armed DestinationRules::ArmPair(Posted& receive, const SourceHalf& source) {
   return armed;
 }
 
+// Groups are of one route: NCCL's.
 void DestinationRules::HandOverPair(Posted& receive) {
   FERRY_CHECK(receive.load == nullptr);  // a route is tried once
   receive.state.HandOver();
@@ -234,7 +235,7 @@ void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer
     return ends_.EndPair(receive, let_go, ends_.ForOther(receive, let_go));
   }
   if (answer.ok() && !prepared) {
-    if (receive.route == Route::kMapped) {
+    if (MapsSource(receive.route)) {
       books_.routes.UnmappedOf(receive.peer)
           .OnReached(CliqueOf(receive.spec.key), *SourceOf(receive).layout);
     }
@@ -275,7 +276,7 @@ void DestinationRules::TryNextRoute(Posted& receive, const absl::Status& status)
                                books_.options.no_convoys_after_refusal);
   }
   // Armed ones also want for slots, which come free.
-  if (receive.route == Route::kMapped && !receive.spec.prepared) {
+  if (MapsSource(receive.route) && !receive.spec.prepared) {
     books_.routes.UnmappedOf(receive.peer)
         .OnRefused(context_.now, CliqueOf(receive.spec.key), *source.layout,
                    std::string(status.message()));
@@ -301,10 +302,10 @@ Route DestinationRules::NextRoute(Posted& receive, const SourceHalf& source) {
   if (insisted != Route::kUnspecified) {
     excluded |= static_cast<uint8_t>(~RouteBit(insisted));
   } else if (IsUnmapped(receive.spec.key, *source.layout)) {
-    excluded |= RouteBit(Route::kMapped);
+    excluded |= RouteBits(MapsSource);
   }
   // A bundle is named by the slot.
-  if (receive.spec.prepared && source.slot == 0) excluded |= RouteBit(Route::kNccl);
+  if (receive.spec.prepared && source.slot == 0) excluded |= RouteBits(ByGroups);
   const MatchKey& key = receive.spec.key;
   const RouteChoice::Picked choice = books_.routes.Pick(
       context_.now, key.source, key.destination, source.bytes, excluded, receive.spec.prepared);
@@ -337,9 +338,9 @@ absl::Status DestinationRules::NoRoute(const Posted& receive, const SourceHalf& 
       add(route, last_failure.message());
     } else if ((receive.tried & RouteBit(route)) != 0) {
       add(route, "its launch was not possible");
-    } else if (route == Route::kMapped && IsUnmapped(key, *source.layout)) {
+    } else if (MapsSource(route) && IsUnmapped(key, *source.layout)) {
       add(route, books_.routes.UnmappedOf(receive.peer).Find(CliqueOf(key))->why);
-    } else if (route == Route::kNccl && receive.spec.prepared && source.slot == 0 &&
+    } else if (ByGroups(route) && receive.spec.prepared && source.slot == 0 &&
                books_.routes.Available(route, key.source, key.destination)) {
       add(route, absl::StrCat("all ", kPreparedSlots, " slots of the link are taken"));
     } else {
@@ -400,7 +401,7 @@ bool DestinationRules::OnWithdraw(PeerId peer, Withdraw withdraw) {
     ends_.EndPair(*receive, std::move(ours), std::move(why));
   } else if (receive->spec.prepared) {
     launches_.Disarm(*receive, std::move(ours), std::move(why));
-  } else if (receive->route == Route::kNccl && HasReason(why, Reason::kExecuting)) {
+  } else if (ByGroups(receive->route) && HasReason(why, Reason::kExecuting)) {
     DropRest(*receive, std::move(ours));
   } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
     launches_.Abort(*receive, std::move(ours));

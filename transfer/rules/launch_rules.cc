@@ -16,8 +16,7 @@ void LaunchRules::Abort(Posted& half, absl::Status why) {
 }
 
 void LaunchRules::OrderAbort(Posted& half, absl::Status why) {
-  if (half.route == Route::kNccl &&
-      books_.cliques.bundles().LeavesLater(half.bundle, half.id, why)) {
+  if (ByGroups(half.route) && books_.cliques.bundles().LeavesLater(half.bundle, half.id, why)) {
     return;
   }
   context_.out.aborts.emplace_back(half.id, std::move(why));

@@ -62,7 +62,7 @@ bool SourceRules::MayGo(const Posted& send, const Go& go) const {
   const bool arms = prepared && ArmedByGo(go.route, send.slot != 0);
   if (!send.spec.defined || (!TwoSided(go.route) && !arms)) return false;
   if (prepared && !arms && !send.wanted) return false;
-  if (prepared && go.route == Route::kNccl && !launches_.MayJoinBundle(send, TransferId(go.tag))) {
+  if (prepared && ByGroups(go.route) && !launches_.MayJoinBundle(send, TransferId(go.tag))) {
     return false;
   }
   if (send.handed() || !send.state.May(send.launch_step(go.route))) return false;
@@ -75,11 +75,11 @@ bool SourceRules::OnGo(PeerId peer, Go go) {
   if (send == nullptr || !MayGo(*send, go)) return false;
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
   books_.tables.LeaveMatcher(*send);
-  if (send->bundle != 0 && send->route != Route::kNccl) {  // never launched there
+  if (send->bundle != 0 && !ByGroups(send->route)) {  // never launched there
     books_.cliques.bundles().Leave(std::exchange(send->bundle, 0));
   }
   // At once, since the destination may want a firing before our launch before is answered.
-  if (send->spec.prepared && go.route == Route::kNccl) {
+  if (send->spec.prepared && ByGroups(go.route)) {
     launches_.JoinBundle(*send, TransferId(go.tag), send->slot);
   }
   if (!send->under_way()) {
@@ -188,7 +188,7 @@ void SourceRules::OnSendDone(Posted& send, const absl::Status& answer) {
 bool SourceRules::OnHandOver(PeerId peer, const HandOver& message) {
   Posted* send = FindSendTo(peer, message.transfer);
   if (send == nullptr || !send->spec.defined || send->spec.prepared || send->outstanding ||
-      send->load != nullptr || send->route == Route::kNccl ||
+      send->load != nullptr || ByGroups(send->route) ||
       !send->state.May(HalfState::Step::kHandOver)) {
     return false;
   }
