@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ferry {
 namespace {
@@ -67,6 +68,23 @@ TEST_F(TombstonesTest, ItGoesWithItsLinkAndItsTime) {
   tombstones_.Expire(now_, 1);
   EXPECT_TRUE(tombstones_.empty());
   EXPECT_EQ(tombstones_.NextExpiry(), absl::InfiniteFuture());
+}
+
+TEST_F(TombstonesTest, OnlyWhatIsTheHalfsOwnDoingLeavesOne) {
+  auto leaves = [&](Side side, Reason reason) {
+    const MatchKey key = Named(std::string(ReasonName(reason)));
+    tombstones_.Leave(now_, PeerId(0), side, key,
+                      Error(absl::StatusCode::kAborted, reason, "it has ended"));
+    const Side other = side == Side::kSend ? Side::kReceive : Side::kSend;
+    return tombstones_.Take(now_, other, key).has_value();
+  };
+  for (const Reason own : {Reason::kCancelled, Reason::kPoisoned, Reason::kWaitingForPeer}) {
+    EXPECT_TRUE(leaves(Side::kSend, own)) << ReasonName(own);
+    EXPECT_TRUE(leaves(Side::kReceive, own)) << ReasonName(own);
+  }
+  EXPECT_TRUE(leaves(Side::kSend, Reason::kPeerClientGone));
+  EXPECT_FALSE(leaves(Side::kReceive, Reason::kPeerClientGone));  // it is started again
+  EXPECT_FALSE(leaves(Side::kSend, Reason::kPeerUnreachable));
 }
 
 }  // namespace
