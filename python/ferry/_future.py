@@ -14,7 +14,7 @@ from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
 from ferry._streams import on_stream, refuse_capture
-from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, take
+from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, invalid, take
 
 T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
@@ -47,6 +47,10 @@ class Post:
         if self._pid == os.getpid():  # in a child of fork nothing is touched
             self._free(self.handle)
 
+    @property
+    def first_id(self) -> int:
+        return int(_abi.library().ferry_batch_first_id(self.handle))
+
     def over(self) -> bool:
         return bool(_abi.library().ferry_batch_over(self.handle))
 
@@ -66,7 +70,7 @@ class Post:
             return None
         if not self.over():
             raise error  # of the wait, such as FORKED
-        first = lib.ferry_batch_first_id(self.handle)
+        first = self.first_id
         failed = []
         for i in range(len(self.keys)):
             status = lib.ferry_batch_transfer_status(self.handle, i)
@@ -95,8 +99,15 @@ class Future(Generic[T]):
     @property
     def transfer_ids(self) -> tuple[int, ...]:
         """As ``ferryctl transfers`` and the logs have them."""
-        lib = _abi.library()
-        return tuple(lib.ferry_batch_first_id(post.handle) + i for post in self._posts for i in range(len(post.keys)))
+        return tuple(post.first_id + i for post in self._posts for i in range(len(post.keys)))
+
+    def first_id(self, session: Any) -> int:
+        """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""
+        if not self._posts:
+            return 0
+        if self._posts[0].session is not session:
+            raise invalid("a post continues a future of its own session", "continues")
+        return self._posts[0].first_id
 
     def done(self) -> bool:
         """True if all is over, well or not."""
@@ -147,7 +158,7 @@ class Future(Generic[T]):
         """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none."""
         lib = _abi.library()
         return tuple(
-            _abi.ROUTES[lib.ferry_transfer_route(post.session.handle, lib.ferry_batch_first_id(post.handle) + i)]
+            _abi.ROUTES[lib.ferry_transfer_route(post.session.handle, post.first_id + i)]
             for post in self._posts
             for i in range(len(post.keys))
         )

@@ -268,6 +268,7 @@ class Session:
         deadline: Optional[float] = None,
         priority: int = 0,
         route: str = "any",
+        continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
         """Sends a tensor, or each of a tree under KEY/PATH, to device `to`.
 
@@ -278,8 +279,10 @@ class Session:
         deadline: seconds for each transfer to start, by tcp, ucx and nccl to end; None: the daemon's default.
         priority: -100 to 100.
         route: insists on one ("local", "tcp", ...).
+        continues: a future of this session. While its first transfer is in flight, a daemon that drains takes this one too:
+        for work in several posts, such as the chunks of one file.
         """
-        options = self._options(deadline, priority, route)
+        options = self._options(deadline, priority, route, continues)
         items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
         posts = self._post("ferry_cross_host_send", items, to, options)
         for arena in staged:
@@ -299,13 +302,14 @@ class Session:
         deadline: Optional[float] = None,
         priority: int = 0,
         route: str = "any",
+        continues: Optional[Future[Any]] = None,
     ) -> Future[Any]:
         """Receives from device `frm` new tensors on `device`, `like` a tensor or a tree, or of one `shape` and `dtype`;
         or `into` tensors in arenas, or on a GPU in memory that can be shared, behind what torch's current stream has been given
         so far. New ones like a tensor of a GPU are on that GPU, unless `device` says otherwise. The future's result is the
         tensor, or the tree. The rest as of `send`."""
         items, value = self._receives(like, shape, dtype, into, key, device)
-        options = self._options(deadline, priority, route)
+        options = self._options(deadline, priority, route, continues)
         return Future(self._post("ferry_cross_host_receive", items, frm, options, ordered=into is not None), value)
 
     def prepare_send(
@@ -352,10 +356,11 @@ class Session:
         deadline: Optional[float] = None,
         priority: int = 0,
         route: str = "any",
+        continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
         """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
         `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared."""
-        options = self._options(deadline, priority, route)
+        options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
 
     def recv_many(
@@ -369,9 +374,10 @@ class Session:
         deadline: Optional[float] = None,
         priority: int = 0,
         route: str = "any",
+        continues: Optional[Future[Any]] = None,
     ) -> Future[Tensor]:
         """The other end of `send_many`: into `tensor`, which is the future's result."""
-        options = self._options(deadline, priority, route)
+        options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
 
     # ---- How
@@ -401,7 +407,9 @@ class Session:
             into = self._new_like(keyed(like, key), device)
         return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
 
-    def _options(self, deadline: Optional[float], priority: int, route: str) -> Any:
+    def _options(
+        self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None
+    ) -> Any:
         if route not in _abi.ROUTES:
             raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
         if deadline is not None and not 0 < deadline <= 365 * 86400:
@@ -412,6 +420,8 @@ class Session:
             options.domain_bytes = len(self._domain)
         options.deadline_ns = 0 if deadline is None else max(1, int(deadline * 1e9))
         options.priority, options.route = priority, _abi.ROUTES.index(route)
+        if continues is not None:
+            options.continues = continues.first_id(self)
         return options
 
     def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> tuple[int, tuple[int, int]]:
@@ -442,6 +452,8 @@ class Session:
                 posts.append(Post(owner, handle, [item.key for item in some], some, end, home.ordinal))
                 if home.ordinal >= 0:
                     owner.kept.add(end, some)
+                if owner is self and not options.continues:  # the parts of one call are one thing
+                    options.continues = posts[-1].first_id
         except BaseException:
             Future(posts, None).cancel()  # a half of a tree is of no use to anybody
             raise
@@ -472,6 +484,8 @@ class Session:
                 posts.append(Post(self, handle, keys, tensor, end, tensor._arena.ordinal))
                 if tensor._arena.ordinal >= 0:
                     self.kept.add(end, tensor)
+                if not options.continues:  # the parts of one call are one thing
+                    options.continues = posts[-1].first_id
         except BaseException:
             Future(posts, None).cancel()
             raise

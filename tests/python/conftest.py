@@ -41,9 +41,9 @@ def interpreter_with(module):
 
 
 class Nodes:
-    """`a` and `b`: the client directories."""
+    """`a` and `b`: the client directories. `drain`: how long a daemon that is told to end lets what is in flight go on."""
 
-    def __init__(self):
+    def __init__(self, drain="1s"):
         from ferry.node import program
 
         self.directory = tempfile.mkdtemp(prefix="ferry-py-")
@@ -59,7 +59,7 @@ class Nodes:
             with open(config, "w") as file:
                 file.write(
                     f"node: {{ name: node-{name}, runtime_dir: {runtime} }}\n{HOST_DEVICES}membership:\n  nodes:\n{members}"
-                    f'peer: {{ listen: "127.0.0.1:{port}" }}\ndrain: {{ timeout: 1s }}\n'
+                    f'peer: {{ listen: "127.0.0.1:{port}" }}\ndrain: {{ timeout: {drain} }}\n'
                     f"limits: {{ transfers_in_flight: {IN_FLIGHT} }}\n"
                 )
             with open(runtime + ".log", "wb") as log:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ferry
+from conftest import Nodes
 
 
 class Pair(NamedTuple):
@@ -190,3 +191,35 @@ def test_routes_and_priorities_are_taken(a, b, key):
     sent = a.send(b"x", to=2, key=key, route="tcp")
     b.recv(shape=1, dtype="uint8", frm=0, key=key, route="tcp").result(20)
     assert sent.result(20) is None and sent.routes() == ("tcp",)
+
+
+def test_a_draining_daemon_takes_what_continues_something(key):
+    nodes = Nodes(drain="60s")
+    try:
+        nodes.wait()
+        with ferry.Session(nodes.a) as a, ferry.Session(nodes.b) as b:
+            value = np.zeros(1, "f4")
+            first = a.recv(shape=1, frm=2, key=f"{key}-first")
+            nodes.processes[0].terminate()
+            while True:  # until it drains
+                try:
+                    a.recv(shape=1, frm=2, key=f"{key}-other", deadline=0.001).exception(20)
+                except ferry.UnavailableError as refused:
+                    assert refused.reason == "DRAINING"
+                    break
+            second = a.send(value, to=2, key=f"{key}-second", continues=first)
+            b.recv(shape=1, frm=0, key=f"{key}-second").result(20)
+            second.result(20)
+            b.send(value, to=0, key=f"{key}-first").result(20)
+            first.result(20)
+    finally:
+        nodes.close()
+
+
+def test_what_continues_a_future_of_another_session_is_refused(a, b, key):
+    got = b.recv(shape=1, frm=0, key=key)
+    with pytest.raises(ferry.InvalidArgumentError, match="its own session"):
+        a.send(np.zeros(1, "f4"), to=2, key=key, continues=got)
+    got.cancel()
+    with pytest.raises(ferry.CancelledError):
+        got.result(20)
