@@ -2,7 +2,8 @@
 // The deadlines of halves and offers, soonest first. Most deadlines are set by batches: to one
 // time, by ascending ids, and removed long before that time, in about the same order. So the
 // deadlines of one time and owner are a list, in which an addition or a removal takes a few steps
-// however many wait. Pure: no clock, no thread. Home: control (owned by TransferEngine).
+// however many wait. Pure: no clock, no thread. Home: control (owned by HalfTables and
+// LongWaits).
 //
 // Invariant: every list has an entry that is not over. A long list has no more entries that are
 // over than entries that are not.
@@ -23,8 +24,8 @@
 namespace ferry {
 
 struct Due {
-  int64_t nanos = 0;
-  PeerId peer;  // the daemon that `transfer` is an id of
+  int64_t nanos = 0;  // Unix nanoseconds
+  PeerId peer;        // the daemon that `transfer` is an id of
   TransferId transfer;
   auto operator<=>(const Due&) const = default;
 };

@@ -2,11 +2,11 @@
 // DrainNews knows who drains: this daemon, so that nothing new is posted here, or a peer. It tells
 // peers of ours and hears of theirs.
 //
-// A send that a draining daemon is offered and that no receive of its waits for is refused by that
-// daemon, which knows. A receive ends where it was posted as soon as its source has said that it
-// drains: all sends of the source were offered before. What continues something that is in flight,
-// such as the chunks of a file, is the exception: its other half may be posted as long as anything
-// is in flight at the daemon that drains.
+// A draining daemon refuses each send that it is offered and that none of its receives waits for. A
+// receive ends where it was posted as soon as its source has said that it drains: all sends of the
+// source were offered before. What continues something that is in flight, such as the chunks of a
+// file, is the exception: its other half may be posted as long as anything is in flight at the
+// daemon that drains.
 //
 // Home: control. Owner: TransferEngine, which ends and refuses what this class says.
 #pragma once
@@ -28,8 +28,8 @@ class DrainNews {
   DrainNews(const EngineContext& context, const HalfBook& halves)
       : context_(context), halves_(halves) {}
 
-  // This daemon drains, and ends what is in flight at `until` (infinite: nobody has said when);
-  // none: it serves. Each peer that is up is told.
+  // This daemon drains, and will end at `until` what is still in flight (infinite: nobody has said
+  // when). None: it serves again. Each peer that is up is told.
   void Set(std::optional<absl::Time> until);
   // Tells peers once more when nothing is in flight any more. True if it did.
   bool SetAgainIfEmpty();

@@ -21,12 +21,12 @@
 // send waits for Done (the destination says whether it was too late), and a deadline of a transfer
 // that hangs in its launch aborts it (EXECUTING).
 //
-// A prepared transfer is armed instead of launched: an armed one is a launch that lasts until it is
-// aborted, at the destination and, on mapped and tcp, at the source too. Its deadline holds until
-// then only, and cancel, poison and a client's death end it by aborting it; the lanes fire it,
-// unseen from here. On ucx each firing is an ordinary launch, of which the ends agree by Go and
-// Done; when it is over the transfer waits for the next one (WordWatch, Fired). One that ends takes
-// the others of its batch along.
+// A prepared transfer is armed: its launch lasts until it is aborted. It is armed at the
+// destination and, on mapped, tcp and nccl, at the source too. Its deadline counts only until it is
+// armed. Cancel, poison and a client's death end an armed transfer by aborting its launch. Lanes
+// fire it without the engine. On ucx each firing is an ordinary launch, of which the ends agree by
+// Go and Done; after it the transfer waits for the next firing (WordWatch, Fired). A prepared
+// transfer that ends takes the others of its batch along.
 //
 // Route nccl: the destination hands a ready pair to the leader of the two devices' clique (the
 // owner of the lower one), which has a communicator opened at both ends if there is none, and makes
@@ -113,8 +113,9 @@ class TransferEngine {
   // The data of a posted transfer is defined (answer to a WordWatch, or of one that has no value to
   // be watched). Unknown ids are ignored.
   void OnDefined(absl::Time now, TransferId transfer);
-  // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...) if it is not
-  // launched, or prepared. False if it is over already or never was.
+  // Asks a transfer to end with `why` (CANCELLED/CANCELLED, ABORTED/POISONED ...). A posted
+  // transfer ends so only before its launch; one that is launched goes on. A prepared transfer ends
+  // also if it is armed. False if the transfer is over or never was.
   bool Cancel(absl::Time now, TransferId transfer, const absl::Status& why);
   // The session's client is gone: undefined sends are poisoned (ABORTED/POISONED), the rest that is
   // not launched ends with ABORTED/PEER_CLIENT_GONE at the other end. Every transfer of it still
@@ -128,11 +129,12 @@ class TransferEngine {
   absl::Status Join(absl::Time now, SessionId session, const std::string& domain,
                     GlobalDeviceId device, absl::string_view name);
 
-  // This daemon drains, and ends what is in flight at `until` (infinite: nobody has said when);
-  // none: it serves. Nothing may be posted meanwhile but what continues something that is in
-  // flight. Peers are told: a receive there that waits for a send of ours, and a send that nobody
-  // here receives, end at once with UNAVAILABLE/DRAINING; what continues something, once nothing
-  // is in flight here. Again at `until`.
+  // This daemon drains from now on. `until`: the time at which it will end what is still in flight
+  // (infinite: nobody has said when; none: it serves again). While it drains, its driver posts only
+  // what continues something in flight. Peers are told. A receive there that waits for a send of
+  // ours, and a send of theirs that no receive here waits for, end at once with
+  // UNAVAILABLE/DRAINING. Halves that continue something end so only when nothing is in flight here
+  // any more. The caller calls again at `until`.
   void SetDraining(absl::Time now, std::optional<absl::Time> until);
 
   // --- From membership.
@@ -157,14 +159,16 @@ class TransferEngine {
   void OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why, bool established);
   // Messages that make no sense (unknown ids after a cancel, wrong state) are ignored and counted.
   void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
-  // Whether more of the peer's messages follow in a moment (PeerEvents::more): groups with it wait
-  // for them, not longer than the cutter's age. Before what came with it.
+  // Whether more of the peer's messages follow in a moment (PeerEvents::more): groups with the peer
+  // wait for them, at most GroupCutter::Options::age. The call comes before OnMessage for what came
+  // in the same frame.
   void OnMore(absl::Time now, PeerId peer, bool more);
   bool HasMore(PeerId peer) const;
-  // Of a peer whose link is up: as it has given SetDraining.
+  // Until when a peer whose link is up drains, as its daemon has given SetDraining; none: it
+  // serves.
   std::optional<absl::Time> DrainsUntil(PeerId peer) const;
 
-  // What a peer's offers take now.
+  // The bytes that this daemon keeps for the offers of a peer.
   uint64_t KeptFor(PeerId peer) const;
 
   // --- From lanes.
@@ -174,34 +178,38 @@ class TransferEngine {
   void OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                     const absl::Status& status);
 
-  // The word of our end allows the next firing of a bundle (see Armed). Again only when the one
-  // before is over.
+  // The word of our end allows the next firing of a bundle (see Armed). The next call for the
+  // bundle comes only when that firing is over.
   void OnFiringWanted(absl::Time now, uint64_t bundle);
 
   // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
-  // communicator cannot be had: its transfers try the next route.
-  // `left`: gets those of its halves that Settle is to be told of at once, instead of all being
-  // gone on with here: a group has a thousand.
+  // communicator cannot be had: its transfers try the next route. `left`, if not null: OnGroupDone
+  // does not go on with the halves of the group, and appends their ids to `left`. The caller passes
+  // them to Settle in parts, because a group may have a thousand halves.
   void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
                    std::vector<TransferId>* left = nullptr);
   void Settle(absl::Time now, absl::Span<const TransferId> left);
 
-  // Of a CommunicatorOpen. What has ended meanwhile is ignored.
+  // The next two answer a CommunicatorOpen. An attempt that has ended meanwhile is ignored.
   void OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
                         std::string unique_id);
   void OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt);
-  // It could not be opened, or failed later: a CommunicatorEnd follows. ROUTE_UNAVAILABLE means
-  // that it cannot be had: what waits for it tries the next route. Also for operators.
+  // The communicator could not be opened, or has failed since; an operator's abort calls this too.
+  // A CommunicatorEnd follows. ROUTE_UNAVAILABLE means that it cannot be had: what waits for it
+  // tries the next route.
   void OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
                             const absl::Status& status);
-  // The clique's communicator shall go if it is idle at both ends: then a CommunicatorEnd follows;
-  // if `busy` when the groups on their way are over, and what waits goes on the next attempt.
+  // Has the clique's communicator closed: a CommunicatorEnd follows. If `busy` is false, it is
+  // closed only if it is idle at both ends. If `busy` is true, it is closed when the groups on
+  // their way are over, and what waits goes on the next attempt.
   void EvictCommunicator(absl::Time now, const Clique& clique, bool busy = false);
-  // It shall be open. ROUTE_UNAVAILABLE, or the devices are not ours and a peer's.
+  // Has the clique's communicator opened. INVALID_ARGUMENT/DEVICE_UNKNOWN: the clique is not of a
+  // device of ours and a device of a peer. FAILED_PRECONDITION/ROUTE_UNAVAILABLE: there can be
+  // none.
   absl::Status WarmCommunicator(absl::Time now, const Clique& clique);
 
-  // Kernels of ours found the SMs of our GPU `device` busy: until then nothing that needs SMs is
-  // started quickly there.
+  // Kernels of this daemon found the SMs of GPU `device` busy. Until `until` RouteChoice takes it
+  // that a kernel waits there before it starts.
   void OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until);
 
   // --- From the clock.
@@ -216,8 +224,8 @@ class TransferEngine {
 
   // --- To look at.
 
-  // Of one of `long_waits`: what waits for what, for how long, and what there is instead. "" if it
-  // is over.
+  // What a transfer of Outbox::long_waits waits for, for how long, and what there is instead. "" if
+  // it is over.
   std::string WaitText(absl::Time now, TransferId transfer);
   // At most `limit`, oldest first.
   std::vector<TransferRow> List(size_t limit) const;
@@ -228,11 +236,12 @@ class TransferEngine {
   std::vector<WaitingOfferRow> ListOffers(size_t limit) const;
   size_t in_flight() const;
   bool IsInFlight(TransferId transfer) const;
-  // And so is what it continues.
+  // Whether the transfer is in flight, and what it continues is too.
   bool Continues(TransferId transfer) const;
   size_t in_flight(SessionId session) const;
   size_t waiting_offers() const;  // of peers, unmatched
-  // What `offers_per_peer` bounds, of whom there is any: unmatched offers. Counted anew, for tests.
+  // The unmatched offers of each peer that has any, which `offers_per_peer` bounds. Counted anew,
+  // for tests.
   absl::btree_map<PeerId, size_t> OffersHeld() const;
   // Members of domains, ours and what peers have told.
   const Members& members() const;
@@ -242,7 +251,8 @@ class TransferEngine {
   size_t groups() const;         // that ask for a lane or run
   uint64_t ignored_messages() const;
   using RouteOption = ferry::RouteOption;
-  // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN, or neither device is ours.
+  // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN: no node has one of the devices, or
+  // neither is ours.
   absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
                                                    GlobalDeviceId destination,
                                                    uint64_t bytes) const;

@@ -24,8 +24,9 @@ struct EngineOptions {
   size_t tombstones_per_peer = 65'536;
   // What the offers of one peer that are not over may take (KeptBytes).
   uint64_t kept_per_peer = uint64_t{512} << 20;
-  // What is ended at a time of sessions that end, and of deadlines: a session may have a hundred
-  // thousand transfers. TransferEngine::NextDeadline says that there are more.
+  // The most transfers that one call of TransferEngine::OnTime ends of sessions that end, and as
+  // many at their deadlines: a session may have a hundred thousand. If more are left, NextDeadline
+  // is a time that has passed.
   size_t ends_at_once = 512;
   // Carry small transfers of a batch that are alike as one (transfer/convoy.h).
   bool convoys = true;

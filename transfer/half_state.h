@@ -65,7 +65,8 @@ class HalfState {
 
   // Route nccl, not prepared: groups have carried a part of the half, or carry one.
   struct InGroups {
-    // A receive's: why an end wanted out when it was too late. It is told if nothing was moved.
+    // A receive's: why an end wanted it to end when it was too late. The receive ends with it if
+    // nothing was moved.
     absl::Status late_wish;
   };
   // Any other route, not prepared: the launch was ordered.

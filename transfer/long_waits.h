@@ -2,9 +2,10 @@
 // LongWaits knows which halves and offers have waited for long, and finds what waits in place of
 // the other half: the near misses that an error or a warning names.
 //
-// Posting costs nothing for it. A half that is older than kYoung is found by going on from the last
-// one in the order of posting (NoticeOld), or when somebody looks (MayLook); only then it gets a
-// place among the near misses, and a time when somebody looks whether it still waits (its look).
+// Posting costs nothing for it. A half that is older than a second (kYoung) is found by going on
+// from the last one in the order of posting (NoticeOld), or when somebody looks (MayLook); only
+// then it gets a place among the near misses, and a time when somebody looks whether it still waits
+// (its look).
 //
 // Where a near miss is known: the destination's daemon has all receives, and the offers of every
 // send to it. So a send learns of near misses by the Done that answers its Withdraw, and a receive

@@ -57,7 +57,8 @@ class TransferMatcher {
   enum class Outcome { kWaiting, kMatched, kKeyInUse, kApart };
   struct Result {
     Outcome outcome = Outcome::kWaiting;
-    Half other;  // kMatched: the half that waited; kKeyInUse: the half that holds the key
+    // kMatched: the half that waited; kKeyInUse: the half that holds the key; kApart: see there.
+    Half other;
   };
 
   // Adds a half, or takes out the one it matches. On kKeyInUse nothing changes.

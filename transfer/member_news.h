@@ -4,8 +4,8 @@
 // half. What the places are and when they are deserted: transfer/members.h.
 //
 // After a place was deserted, the engine goes once over all halves (a sweep). A sweep begins
-// kSweepEvery after the last one at the earliest, so that a client that joins and dies in a loop
-// does not keep control busy.
+// 100 ms (kSweepEvery) after the last one at the earliest, so that a client that joins and dies in
+// a loop does not keep control busy.
 //
 // Home: control. Owner: TransferEngine.
 #pragma once

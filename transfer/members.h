@@ -12,7 +12,7 @@
 // Session 7 dies: "0 members, the last one was 'trainer-0'". A receive at node-b from device 0 in D
 // ends, and so does each that is posted before a member has joined there again.
 //
-// Pure: time is an argument. Home: control (owned by TransferEngine).
+// Pure: time is an argument. Home: control (owned by MemberNews).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds what waits instead of a half that never came: a half that differs in one respect. It also
 // remembers halves that ended by their deadline recently, since the two ends of a near miss do not
-// end at the same time. Pure: time is an argument. Home: control (owned by TransferEngine).
+// end at the same time. Pure: time is an argument. Home: control (owned by LongWaits).
 //
 // Only halves that have waited for a while are added: two ordered sets cost more than a match.
 // Invariant: there is at most one entry for a side and a MatchKey.

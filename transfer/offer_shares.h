@@ -8,7 +8,8 @@
 // A user is a uid at the peer's host. The peer says whose an offer is; if it lies, others of that
 // peer pay for it, and nobody else.
 //
-// The time until one of them may try again depends on its own offers alone: a place that another
+// The time until a session may try again depends on its own offers that wait; if it has none, on
+// those of its user; if the user has none either, on those of the whole peer. A place that another
 // user's offer leaves is taken by further offers of that user.
 #pragma once
 

@@ -96,7 +96,8 @@ struct GroupAhead {
 };
 
 // No further group is launched on this attempt of the clique's communicator; its CommunicatorEnd
-// follows when those that are under way are over at the ends that must have it until then.
+// follows when the groups that are under way are over: for a follower its own, for the leader those
+// of both daemons.
 struct CommunicatorClosing {
   Clique clique;
   uint32_t attempt = 0;
@@ -131,13 +132,17 @@ struct Ended {
   uint64_t kept = 0;  // TransferSpec's; of all
 };
 
-// Tell OnDefined(transfer) when the session's 'defined' counter reaches the value.
+// Call TransferEngine::OnDefined(transfer) when the word reaches `value`. Of a posted half the word
+// is a 'defined' counter of its session. Of a prepared half on ucx it is the word by which its
+// client allows the next firing.
 struct WordWatch {
   TransferId transfer;
   GlobalDeviceId device;
   uint32_t timeline = 0;
   uint64_t value = 0;
-  bool prepared = false;  // `timeline` is a prepared batch's, `value` the firing; 1: it is armed
+  // `timeline` is the number of a prepared batch, `value` the number of a firing. The watch for
+  // firing 1 also tells the driver that the half is armed.
+  bool prepared = false;
 };
 
 struct Fired {  // ucx: one firing of a prepared transfer is over

@@ -54,7 +54,7 @@ struct Go {
   TransferId transfer;
   uint32_t attempt = 0;
   Route route = Route::kUnspecified;
-  uint64_t tag = 0;  // prepared, on nccl: of its bundle's name the destination's id
+  uint64_t tag = 0;  // see Launch::tag; prepared, on nccl: PairName::transfer of the bundle
   int32_t priority = 0;
 };
 // What waits at a node instead of a half that was not posted there, for people, the likeliest to be
@@ -80,9 +80,9 @@ struct SendFailed {
   absl::Status status;
 };
 
-// Destination to source, at the deadline of a receive, or when it is posted and a send of its key
-// has ended: have you such a send, or one of its key to a device that is not ours? `transfer` is
-// the receive's id.
+// Destination to source: is there a send of this key, or one of its name to a device that is not
+// ours? Asked at the deadline of a receive, and when a receive is posted of whose key a send has
+// ended. `transfer` is the receive's id.
 struct Seek {
   TransferId transfer;
   MatchKey key;
@@ -124,7 +124,7 @@ struct WarmComm {
 };
 
 // Destination to source, which leads their clique: the pair is ready, put it into groups. `direct`:
-// both ends have it in one piece of memory.
+// the transfer is in one piece of memory at both ends.
 struct HandOver {
   TransferId transfer;
   int32_t priority = 0;
@@ -134,8 +134,8 @@ struct HandOver {
 struct TakeBack {
   TransferId transfer;
 };
-// Follower to leader: its end wants the next firing of this bundle. From the destination also how,
-// as in HandOver.
+// Follower to leader: its end wants the next firing of this bundle. `priority` and `direct` are as
+// in HandOver, and count if the follower is the destination.
 struct Fire {
   Clique clique;
   PairName bundle;
@@ -158,8 +158,8 @@ struct Granted {
   uint64_t number = 0;
   std::vector<uint32_t> refused;
 };
-// Follower to leader: the group failed here; 0: not a group, but the communicator, and if it could
-// not be had (ROUTE_UNAVAILABLE) nothing waits for it any more.
+// Follower to leader: the group `number` failed here. `number` 0: no group failed, but the
+// communicator. If that could not be had (ROUTE_UNAVAILABLE), nothing waits for it here any more.
 struct GroupFailed {
   Clique clique;
   uint32_t attempt = 0;
@@ -195,8 +195,8 @@ struct PeerEvents {
   // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
   // daemon that does not count them.
   uint64_t first_event = 0;
-  // A part of what is long: the next part, to which this one's pairs can be company in a group,
-  // follows as soon as it is done.
+  // The sender has split what it does for long. Its next frame follows as soon as it is made, and
+  // the pairs of that frame may go into one group with the pairs of this one.
   bool more = false;
 
   uint64_t events() const { return messages.size() + arenas_gone.size(); }

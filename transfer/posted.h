@@ -26,8 +26,9 @@ struct Convoy {
   std::vector<TransferSpec> members;
   bool noticed = false;  // NoticeOld has passed the convoy
   bool split = false;    // of a send to a peer: Split was sent
-  // The members that are cancelled once the convoy is apart, or matched and all of them are
-  // cancelled, and why; no id: all of them.
+  // Cancels that wait, each with its member, or with no id if it is of all members. They are
+  // carried out when the convoy is apart. If it is matched instead, they count when all members are
+  // cancelled.
   std::vector<std::pair<TransferId, absl::Status>> cancels;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slots of our link page to one peer, of which each prepared batch with a send to that peer has
-// one as long as such a send is in flight. Pure. Home: control (owned by TransferEngine).
+// one as long as such a send is in flight. Pure. Home: control (owned by a Peer).
 #pragma once
 
 #include <cstddef>

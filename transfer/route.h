@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a route is to all that does not move its bytes: its row of kRouteTable. Who asks for
-// something that holds of some routes asks the row, and does not name these routes. What moves the
-// bytes is a Transport (transfer/transport.h) of each lane; whether two daemons have the route
-// between them is found out by daemon/peer_routes.h. How to add one: docs/how-to-add.md.
+// SPDX-License-Identifier: Apache-2.0 What a route is to all that does not move its bytes: its row
+// of kRouteTable. Who asks for something that holds of some routes asks the row, and does not name
+// these routes. What moves the bytes is a Transport (transfer/transport.h) of each lane; whether
+// two daemons have the route between them is found out by its LinkRoute, of `mapped` by PeerTable.
+// How to add one: docs/how-to-add.md.
 //
 // Constant data. Any thread.
 #pragma once
@@ -79,7 +79,7 @@ inline bool TwoSided(Route route) { return TraitsOf(route).two_sided; }
 // True if each firing of a prepared transfer is agreed by Go. On the other routes it is armed.
 inline bool FiredByGo(Route route) { return TraitsOf(route).fired_by == FiredBy::kGo; }
 inline bool MapsSource(Route route) { return TraitsOf(route).maps_source; }
-// True if the groups of cliques carry the bytes: of what is prepared in bundles.
+// True if groups of cliques carry the bytes. Prepared transfers are then in bundles.
 inline bool ByGroups(Route route) { return TraitsOf(route).fired_by == FiredBy::kGroups; }
 // True if a Go that names the route arms a prepared send. `has_slot`: the send has a slot of our
 // link page.

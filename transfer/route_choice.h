@@ -46,11 +46,11 @@ struct RouteOption {
   bool available = false;
   bool chosen = false;  // now, for transfers of so many bytes that name no route
   std::string reason;   // why it is not available, or is chosen or not
-  // What was measured of transfers from the source, or its prior is; only where the destination is
-  // ours.
-  std::optional<absl::Duration> time;  // of as many bytes as were asked for
-  bool measured = false;               // `time` was
-  bool sms_busy = false;               // the route needs SMs, which are busy: `time` knows
+  // The figures: as measured of transfers from the source, or, where there were none, the route's
+  // prior. There are figures only if the destination is ours.
+  std::optional<absl::Duration> time;  // for the bytes that Explain was asked for
+  bool measured = false;               // `time` is by what was measured
+  bool sms_busy = false;  // the route needs SMs, and these are busy: `time` includes the wait
   std::optional<absl::Duration> latency;
   std::optional<double> bytes_per_second;
 };

@@ -43,8 +43,8 @@ class Tombstones {
   // A half of `key` has ended without a partner. `peer` is the daemon of its other end (this
   // daemon's own, for a transfer within it). Replaces the key's tombstone, if there is one.
   void Put(PeerId peer, Tombstone tombstone);
-  // The same of a half of `side` that ended with `why`, if that is the half's own doing, so that
-  // its partner is told.
+  // A half of `side` has ended with `why` without a partner: Put, if its partner is to be told,
+  // which is so if it was cancelled, poisoned or late, or its client died.
   void Leave(absl::Time now, PeerId peer, Side side, const MatchKey& key, const absl::Status& why);
   // A half of `side` is posted: removes the key's tombstone. Returns it if it is of the other side;
   // a half of the same side is the ended one's successor.

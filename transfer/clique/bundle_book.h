@@ -35,8 +35,9 @@ class BundleBook {
       : context_(context), leader_(leader), comms_(comms) {}
 
   Bundle* Find(uint64_t number) const;  // null: it is over, or 0
-  // Whether a half may be armed so: not once the bundle of this name has been fired, or is about to
-  // be, for which all of its batch were armed.
+  // Whether a half may join the bundle of this name. It may not once a firing of the bundle has
+  // begun or is wanted: by then all transfers of the batch were armed. Nor if groups with this peer
+  // are not possible.
   bool MayJoin(PeerId peer, const Clique& clique, const PairName& name) const;
   // A half joins the bundle of name `half.name`, and stays until Leave. `half.bytes`: the bytes of
   // this half alone. The first half that joins makes the bundle. Returns the bundle's number.
@@ -45,8 +46,9 @@ class BundleBook {
   void Leave(uint64_t number);
   // No firing of the bundle begins any more.
   void Break(Bundle& bundle);
-  // Has the abort of a half ordered when no group carries a firing. False if none does now, or if
-  // there is no such bundle: then the caller orders it.
+  // If a group carries a firing of the bundle, the abort of the half is ordered when none does any
+  // more. False if none carries one now, or if there is no such bundle: then the caller orders the
+  // abort.
   bool LeavesLater(uint64_t number, TransferId half, const absl::Status& why);
 
   // The word of our end allows the next firing.

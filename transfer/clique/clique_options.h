@@ -9,9 +9,10 @@ namespace ferry {
 
 struct CliqueOptions {
   GroupCutter::Options cutting;
-  // How long a group of large transfers may take at the rate that was measured, if that is more
-  // than `cutting.group_bytes`. A small transfer waits for two of these groups, the one that runs
-  // and the one that has its lanes already, and then goes in a short group. May change at any time.
+  // A group of large transfers may have as many bytes as the measured rate moves in this time, or
+  // `cutting.group_bytes` if that is more. A small transfer waits for two of these groups, the one
+  // that runs and the one that has its lanes already, and then goes in a short group. May change at
+  // any time.
   absl::Duration group_time = absl::Milliseconds(2);
   // How long the first group of a lane may run.
   absl::Duration group_deadline = absl::Seconds(10);

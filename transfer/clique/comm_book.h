@@ -54,8 +54,8 @@ class CommBook {
   // Has the communicator opened, though nothing waits for it. INVALID_ARGUMENT/DEVICE_UNKNOWN: the
   // clique is not one of a device of ours and a peer's. FAILED_PRECONDITION/ROUTE_UNAVAILABLE.
   absl::Status Warm(const Clique& clique);
-  // A transfer would have been so much faster on an open communicator. When that adds up to what an
-  // opening takes, one is opened; the sum that it takes doubles until the communicator is open.
+  // A transfer would have been `missed` faster on an open communicator. When such times add up to
+  // CommRecord::worth_opening, the communicator is opened.
   void Miss(const Clique& clique, absl::Duration missed);
   // An attempt that we lead and that did not open in time; each once.
   std::optional<std::pair<Clique, uint32_t>> TakeLate();

@@ -16,17 +16,20 @@ namespace ferry {
 // its link came up.
 struct CommRecord {
   bool open = false;     // `attempt` was ordered to be opened and has not ended
-  bool ready = false;    // and it is open
-  uint32_t attempt = 0;  // the last one that was
-  uint32_t ended = 0;    // at a follower: the last one that the leader has ended
-  uint64_t number = 0;   // at a follower: the last group
+  bool ready = false;    // `attempt` is open
+  uint32_t attempt = 0;  // the last attempt that was ordered to be opened
+  uint32_t ended = 0;    // at a follower: the last attempt that the leader has ended
+  uint64_t number = 0;   // at a follower: the number of the last group that the leader has made
   // Attempts that are to be closed when the follower's groups on them are over.
   absl::InlinedVector<uint32_t, 1> closing;
   absl::Status failing;  // at a follower: why the leader was asked to end the open one
-  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader: it is being opened
+  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader, while it is opened: until
+                                                        // when, in Unix nanoseconds
   double bytes_per_second = 0;  // of groups that are not small; 0: there was none
-  // One is opened for those that travel otherwise meanwhile when it would have saved them as much
-  // as an opening takes (docs/measured-facts.md, fact 4); more after one that failed.
+  // `missed` adds up the time that transfers on other routes would have saved on an open
+  // communicator (CommBook::Miss). When it reaches `worth_opening` the communicator is opened, and
+  // `worth_opening` doubles until the communicator is open. kWorthOpening is about what an opening
+  // takes (docs/measured-facts.md, fact 4).
   static constexpr absl::Duration kWorthOpening = absl::Milliseconds(50);
   absl::Duration missed;
   absl::Duration worth_opening = kWorthOpening;

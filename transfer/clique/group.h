@@ -34,14 +34,15 @@ inline std::string Describe(const Clique& clique) {
   return absl::StrCat("the clique of devices ", clique.low.value(), " and ", clique.high.value());
 }
 
-// Names a pair within its clique, alike at both ends; or a bundle, the transfers of the same two
-// prepared batches: a firing of it is to groups what a transfer is, all its bytes one behind the
-// other in the order of the sends' ids.
+// Names a pair, or a bundle, within its clique. Both daemons make the same name. A bundle is all
+// prepared transfers between the same two prepared batches; a firing of a bundle goes into groups
+// as one transfer would, with the bytes of all one behind the other in the order of the sends' ids.
 struct PairName {
   bool to_low = false;  // the destination is the clique's low device
-  // The source daemon's id of the send. Of a bundle the destination's of its batch's first receive.
+  // Of a pair: the source daemon's id of the send. Of a bundle: the destination daemon's id of the
+  // first transfer of the receives' batch.
   TransferId transfer;
-  uint32_t slot = 0;  // not 0: a bundle, and what its sends were offered with
+  uint32_t slot = 0;  // of a pair 0; of a bundle Offer::slot of its sends, never 0
   constexpr auto operator<=>(const PairName&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const PairName& name) {
@@ -58,9 +59,9 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-// No leader makes larger ones, no follower takes them.
+// The most chunks of a group: no leader makes, and no follower takes, a group with more.
 inline constexpr size_t kMaxGroupChunks = 1024;
-// The same of firings, of which a group has no other chunks beside them.
+// The most firings of a group. A group that has firings has no other chunks.
 inline constexpr size_t kMaxGroupFirings = 16;
 
 }  // namespace ferry

@@ -29,7 +29,7 @@ class GroupBook {
   // A group that has yet to ask for its lane. It stays where it is until Erase.
   GroupRecord& Add(const Clique& clique, PeerId peer, bool leads);
   void Ask(const GroupRecord& group) { lanes_.Ask(group.lane(), group.id); }
-  // The groups that hold our lane since the last call.
+  // The groups that were granted our lane after the last call.
   std::vector<GroupRecord*> TakeGranted();
   // Both lanes are granted: the group joins our lane's queue.
   void Launch(GroupRecord& group);

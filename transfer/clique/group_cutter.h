@@ -1,15 +1,15 @@
-// SPDX-License-Identifier: Apache-2.0
-// GroupCutter gathers the pairs of one clique and cuts groups of them. Pure: time is an
-// argument. Home: control (owned by GroupLeader).
+// SPDX-License-Identifier: Apache-2.0 GroupCutter gathers the pairs of one clique and cuts groups
+// of them. Pure: time is an argument. Home: control. Owner: GroupLeader.
 //
 // What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
 // ones; of each kind as a FairQueue says, so that the sessions of the senders share. A large one
 // always has place for one chunk, so that small ones cannot starve it either. What a group has of
 // one pair is one chunk.
 //
-// Two bounds: a group has at most `group_bytes` of what is staged at an end, or may be; and more
-// than that only of large transfers that are `direct`, and if it has no small ones, which shall not
-// be as long under way as those.
+// Two bounds. A group that has anything but chunks of large `direct` transfers has at most
+// `group_bytes`: what is staged must fit staging memory, and a small transfer must not be under way
+// for long. A group of chunks of large `direct` transfers alone has at most as many bytes as the
+// caller of Cut says, if that is more.
 //
 // Firings of bundles have groups of their own, in turn with groups of all others: several in one if
 // they are whole and have no more than `group_bytes` together.
@@ -43,8 +43,8 @@ class GroupCutter {
   // A group has place for two chunks at least.
   explicit GroupCutter(const Options& options);
 
-  // False if it is here already. `direct`: neither end needs staging for what of it has
-  // `chunk_bytes` or more.
+  // False if the pair is here already. `direct`: the transfer is in one piece of memory at both
+  // ends, so that its large chunks need no staging.
   bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
            bool direct = false);
   // Takes out what is left of a pair. False if nothing is.
@@ -58,8 +58,9 @@ class GroupCutter {
   // When the oldest has waited for `age`; InfiniteFuture if nothing waits.
   absl::Time DueAt() const;
 
-  // The next group; empty only if nothing waits. `room`: what it may have, if that is more than
-  // `group_bytes`; what waits is cut evenly, to which at most two chunks are added.
+  // The next group; empty only if nothing waits. `room`: the most bytes of a group of large
+  // `direct` transfers alone; it counts if it is more than `group_bytes`. What waits is cut into
+  // groups of the same number of bytes, to each of which at most two chunks are added.
   std::vector<Chunk> Cut(uint64_t room = 0);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupLeader keeps the cliques that this daemon leads: what waits for the next group of each, when
 // that group is due, its number, and the attempt of the communicator it goes on. Pure: time is an
-// argument. Home: control (owned by TransferEngine).
+// argument. Home: control (owned by Cliques).
 //
 // A clique whose communicator is not open has it opened first: no lane waits for that. Then a group
 // is due at once if no other of its clique is on its way, else when it is full or its oldest pair

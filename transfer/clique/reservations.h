@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LaneReservations grants the lanes of this daemon to groups that need several lanes at once, of
-// several daemons. Pure. Home: control (owned by TransferEngine).
+// several daemons. Pure. Home: control (owned by GroupBook).
 //
 // NCCL locks up if two devices launch two groups in opposite orders, or if a ring of cliques is
 // launched so that each group waits for the next. The rules that exclude it:
@@ -39,7 +39,8 @@ class LaneReservations {
 
   // Waits for the lane. A ticket asks once for a lane.
   void Ask(GlobalDeviceId lane, Ticket ticket);
-  // The tickets that hold their lane since the last call, until Commit or Release.
+  // The tickets that were granted a lane after the last call of TakeGranted. Each holds the lane
+  // until Commit or Release.
   std::vector<Ticket> TakeGranted();
   // All lanes of the group are held: it joins this lane's queue, and the lane can be held anew.
   void Commit(GlobalDeviceId lane, Ticket ticket);

@@ -17,7 +17,8 @@ namespace ferry {
 // Chunks of this size and more have an operation of their own. On two H200, at 256 KiB an operation
 // takes about as long as the two copies that packing costs.
 inline constexpr uint64_t kPackBelow = uint64_t{256} << 10;
-// The most bytes of one operation of packed chunks: all that a group may stage. NCCL moves one
+// The most bytes of one operation of packed chunks: all that a group stages
+// (GroupCutter::Options::group_bytes), and 1 MiB for the gaps of alignment. NCCL moves one
 // operation faster than several of the same total (two H100, 62.5 MiB: 284 us in one, 295 in 4, 359
 // in 16).
 inline constexpr uint64_t kMostPacked = uint64_t{65} << 20;

@@ -68,10 +68,10 @@ struct NcclApi {
 
 // Opens NCCL. Before that it sets the environment, which NCCL reads at its first use. The
 // configuration's `environment` overrides what the process was given. Unless either says otherwise
-// it sets NCCL_RAS_ENABLE=0, because RAS would have a thread and a port of its own, and
-// NCCL_SOCKET_IFNAME==`interface` (if that is not ""), so that NCCL's sockets, which believe
-// whoever connects, are where the links are. ROUTE_UNAVAILABLE says what is missing. `library` ""
-// means libnccl.so.2.
+// it sets NCCL_RAS_ENABLE=0, because RAS would have a thread and a port of its own, and, if
+// `interface` is not "", NCCL_SOCKET_IFNAME to "=" and the interface, which NCCL takes as its whole
+// name, so that NCCL's sockets, which believe whoever connects, are where the links are.
+// ROUTE_UNAVAILABLE says what is missing. `library` "" means libnccl.so.2.
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& library,
                                         const std::map<std::string, std::string>& environment,
                                         const std::string& interface = "");
@@ -89,8 +89,8 @@ absl::Status NcclError(const NcclApi& api, ncclResult_t result, absl::string_vie
 int MaxCtas(int wanted, int version, int compute_major,
             const std::vector<std::string>& environment);
 
-// The most CTAs of a communicator for whose ranks these are the most; 0: no bound. Both ranks must
-// take the same number: NCCL sets up its channels by it.
+// The most CTAs of a communicator whose two ranks allow `ours` and `theirs`. 0, as an argument or
+// as the result: no bound. Both ranks must take the same number: NCCL sets up its channels by it.
 int AgreedCtas(int ours, int theirs);
 
 // The configuration of a blocking communicator with at most `max_ctas` CTAs; 0: NCCL chooses.

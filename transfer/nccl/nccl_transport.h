@@ -63,7 +63,8 @@ class NcclTransport : public Transport, private Poller {
     OpSink sink = {};
     NcclBundles::Wanted wanted = {};
   };
-  // The most staging that one group needs, with the gaps of alignment.
+  // The staging memory of a lane: what one group stages (GroupCutter::Options::group_bytes), and 1
+  // MiB of gaps of alignment for each direction.
   static constexpr uint64_t kStagingBytes = (uint64_t{64} << 20) + (uint64_t{2} << 20);
   // GPU memory for the tables of bundles: 24 bytes for each piece of up to 64 KiB.
   static constexpr uint64_t kTableBytes = uint64_t{8} << 20;

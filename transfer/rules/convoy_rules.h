@@ -66,18 +66,20 @@ class ConvoyRules {
   void PostConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs);
   // Takes apart a convoy that waits in the matcher, because another half has one of its keys.
   void TakeApart(const Half& waiting);
-  // At the destination: the members are offers of their own. The convoy is gone afterwards.
-  void TakeApart(Offered& convoy);
   // Takes apart a convoy that is not matched: now, or when the peer that it is offered to says so.
-  // `member` none: all are cancelled with `why`; OK: none is.
+  // If `why` is not OK, it also cancels `member` with `why`, or all members if `member` is 0.
   void SplitUp(Posted& convoy, TransferId member = TransferId(),
                absl::Status why = absl::OkStatus());
   // A convoy that is matched goes or ends as one: it is cancelled when all of its members are.
   void CancelMember(Posted& convoy, TransferId member, absl::Status why);
+  // False for a message that makes no sense; so is OnSplit.
   bool OnApart(PeerId peer, const Apart& apart);
 
   // --- At the destination.
 
+  // Takes apart a convoy in the matcher: its members are offers of their own. The convoy is gone
+  // afterwards.
+  void TakeApart(Offered& convoy);
   // Whether an offer that says that it is a convoy's can be one.
   static bool IsConvoy(const Offer& offer);
   // Whether all of its members would be kept: else each is seen by itself.

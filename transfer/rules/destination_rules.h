@@ -43,10 +43,11 @@ class DestinationRules {
   // No group carries the receive any more: it ends, or takes the next route, or waits for the rest
   // of its chunks.
   void Settle(Posted& receive);
-  // What is in no group yet shall not be, and the pair ends with `why` when the groups that carry
-  // it are over.
+  // What of the receive is in no group yet shall be in none, and the pair ends with `why` when the
+  // groups that carry it are over.
   void DropRest(Posted& receive, absl::Status why);
-  // An end wants a receive out that is launched already: it is told if nothing was moved.
+  // An end wants a receive to end that is launched already, which is too late. The receive keeps
+  // `why`, and ends with it if the launch moves nothing.
   static void WishedTooLate(Posted& receive, absl::Status why);
 
   // --- What the source's daemon says. Each is false for a message that makes no sense.

@@ -38,7 +38,9 @@ class EarlyEnds {
         destination_(destination),
         convoys_(convoys) {}
 
-  // Asks a half to end with `why`. Without effect if it is ending already, or launched.
+  // Asks a half to end with `why`. Nothing happens to a half that is ending already. A posted half
+  // that is launched goes on, and `why` is told if nothing was moved. A prepared half that is armed
+  // is aborted.
   void CancelHalf(Posted& half, absl::Status why);
   // The session's client is gone: its halves end, some now and the rest by OnTime.
   void EndSession(SessionId session, absl::string_view why);
@@ -53,9 +55,10 @@ class EarlyEnds {
   // Ends a half that waits for its other half, if nobody is left who could post that. True if the
   // half is on its way out.
   bool EndIfDeserted(Posted& half);
-  // Ends a half that is being posted if its partner has ended before. Of a receive whose partner
-  // was a peer's it asks the peer first: its answer comes after the offer of a successor that was
-  // posted there before. True if the half is gone.
+  // Ends a half that is being posted if its partner has ended before. If the half is a receive and
+  // the partner was posted at a peer, the peer is asked first (Seek): a successor of the partner
+  // may be posted there already, and then its offer arrives before the answer. True if the half is
+  // gone.
   bool TellOfTombstone(Posted& half, const HashedKey& key);
   // What the partner that a tombstone waits for is told; whoever tells it adds the place.
   absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;

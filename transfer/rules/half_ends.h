@@ -41,7 +41,7 @@ class HalfEnds {
     uint32_t size = 0;  // transfers
     absl::Status why;
   };
-  // The next one; none is left: none.
+  // Takes out the next batch of which a transfer has ended; nothing if no such batch is left.
   std::optional<EndedBatch> TakeEndedBatch();
 
  private:

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// HalfTables takes halves and offers into the tables beside their books, and out of them: the
-// deadlines, and what was told of a tombstone; out of the matcher and the watches.
+// SPDX-License-Identifier: Apache-2.0 HalfTables puts halves and offers into the deadlines, the
+// watches and the list of what is told later of a tombstone, and takes them out again. It also
+// takes them out of the matcher, into which the caller has put them.
 //
 // Invariant: a flag of the record (in_matcher, timed, watched) is true exactly while the record is
 // in the table, so that ending a half leaves nothing behind.

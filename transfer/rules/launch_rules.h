@@ -24,8 +24,9 @@ class LaunchRules {
   void Abort(Posted& half, absl::Status why);
   // Aborts an armed pair, which ends it: the receive with `ours`, the send with `theirs`.
   void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
-  // Nobody receives any more what the outstanding launch of a send sends. That is no reason why the
-  // send should fail, so it is no Abort: a later launch would tell it.
+  // Stops the outstanding launch of a send whose bytes nobody receives any more, because the
+  // destination tries another launch. Unlike Abort it keeps no status: the send would tell it if
+  // the next launch failed.
   void StopLaunch(Posted& send);
 
   // A receive is launched by a route, or given to the leader of its clique.
@@ -45,7 +46,8 @@ class LaunchRules {
 
   // What groups carry of a half that has no load yet.
   static Load MakeLoad(const Posted& half);
-  // The send may join the bundle of this name, which its end alone ends.
+  // Whether the send, which is in no bundle, may join the bundle of the destination's batch
+  // `batch`: BundleBook::MayJoin.
   bool MayJoinBundle(const Posted& send, TransferId batch) const;
   // `batch`: the destination's batch; `slot`: the source's. They name the bundle at both ends.
   Bundle& JoinBundle(Posted& half, TransferId batch, uint32_t slot);

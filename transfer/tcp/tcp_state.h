@@ -67,8 +67,8 @@ struct TcpTransport::Impl : Poller {
     bool small() const { return bytes() <= kSmallBytes; }
   };
 
-  // A bundle: the ops of one prepared batch on one link in one direction. Their words are looked at
-  // once.
+  // The ops of one prepared batch on one link in one direction: a bundle, and as TCP does not know
+  // the peer's batches perhaps several. Their words are looked at once.
   struct Group {
     Group(Lane& lane, const Op& op)
         : own(op.op.prepared->own),
