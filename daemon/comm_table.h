@@ -44,7 +44,8 @@ struct NcclOptions {
 
 class CommTable {
  public:
-  // The first five tell the engine what has happened; the last two ask what other parts know.
+  // The first four tell the engine what has happened, `evict` asks the engine for something, and
+  // the last two ask what other parts know.
   struct Hooks {
     // The leader's opener has made the unique id, which the other daemon needs.
     std::function<void(const Clique&, uint32_t attempt, std::string unique_id)> made_id;

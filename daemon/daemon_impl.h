@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a Daemon and how they are wired together; private to daemon*.cc. Members stand in
-// the order in which they are built. Home: each part's own; the members below "Control's" are
-// control's.
+// the order in which they are built. Home: each part's own; `later` is control's.
 #pragma once
 
 #include <atomic>
@@ -176,9 +175,9 @@ struct Daemon::Impl {
   SerialExecutor compiler;  // compiles programs
   JobRunner runner;         // runs programs, on `compute`
   Lane compute;
-  Doors doors;
   ConnectionTable connections{ConnectionTable::Of::kClients};
   ConnectionTable peer_connections{ConnectionTable::Of::kPeers};
+  Doors doors;
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;

@@ -47,10 +47,11 @@ absl::StatusOr<Visitor> VisitorOf(int socket);
 // cannot make one.
 UniqueFd PeerPidFd(int socket, pid_t pid);
 
-// A listening Unix socket with the rights of `access`; replaces a stale socket file. `type` is
-// SOCK_STREAM or SOCK_SEQPACKET. kRefused: nobody may send descriptors here. Since Linux 6.16 the
-// kernel then refuses them to the sender; an older kernel closes them in whatever thread reads.
+// Whether a socket takes descriptors. kRefused: nobody may send any. Since Linux 6.16 the kernel
+// then refuses them to the sender; an older kernel closes them in whatever thread reads.
 enum class Descriptors { kTaken, kRefused };
+// A listening Unix socket with the rights of `access`; replaces a stale socket file. `type` is
+// SOCK_STREAM or SOCK_SEQPACKET.
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int type, SocketAccess access,
                                     Descriptors descriptors);
 // The same for a socket on which whoever started this process listens already; it keeps the rights

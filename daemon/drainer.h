@@ -39,8 +39,8 @@ class Drainer {
     // How many transfers and jobs are in flight; how many have ever failed.
     std::function<size_t()> in_flight;
     std::function<uint64_t()> failed;
-    // The daemon takes nothing new but what may be over by then; none: it serves. Called whenever
-    // the deadline may have changed.
+    // From now on the daemon takes only batches that continue something in flight, and these until
+    // `until`; none: it serves again. Called whenever the deadline may have changed.
     std::function<void(std::optional<absl::Time> until)> set_until;
     // Clients and probes are told that the daemon drains, or serves again. Once for each change.
     std::function<void(bool draining)> tell;

@@ -292,7 +292,8 @@ class PeerTable {
   void OnHello(Link& link, PeerHello hello);
   // The table learns whether the peer's arenas can be mapped: "" if so, else why not.
   void Settle(Link& link, std::string mapped_error);
-  // Does nothing as long as that, or whether a route works, is not known; then the link is up.
+  // Takes the link up once it is known whether the peer's arenas can be mapped and whether each
+  // route works. Before that it does nothing.
   void GoUp(Link& link);
   static LinkView ViewOf(const Link& link);
   void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);

@@ -22,7 +22,7 @@ namespace ferry {
 enum class LaunchRole : uint8_t {
   kCopy,     // local, mapped: one-sided, at the destination: remote bytes -> own bytes
   kReceive,  // tcp, ucx, and what is armed on nccl: the destination's half
-  kSend,     // tcp, ucx, and what is armed: the source's half
+  kSend,     // tcp, ucx, and what is armed on mapped or nccl: the source's half
 };
 
 // Of a launch that lasts until it is aborted: what fires it.

@@ -45,7 +45,8 @@ struct Config {
   } sockets;
 
   struct {
-    uint32_t host = 2;  // number of host devices; by default as many as membership has ids for
+    // Host devices. If the setting is not given: as many as membership has ids for, else 2.
+    uint32_t host = 2;
     // The setting ids.base: a device's id is base + its index, unless membership lists ids.
     uint64_t base_id = 0;
     // `all_gpus`: all GPUs that are found and that no other daemon has. Else the GPUs in `gpus`,
@@ -79,23 +80,23 @@ struct Config {
   } peer;
 
   struct {
-    // Each limit stands here with its scope and unit; docs/configuration.md explains them.
-    uint64_t session_bytes = uint64_t{64} << 30;
-    uint32_t session_arenas = 4096;
-    uint32_t transfers_in_flight = 100'000;  // most transfers of one session
-    // Statuses of failed transfers that are kept, for one session
+    // docs/configuration.md explains the limits.
+    uint64_t session_bytes = uint64_t{64} << 30;  // bytes of all arenas of one session
+    uint32_t session_arenas = 4096;               // arenas of one session
+    uint32_t transfers_in_flight = 100'000;       // most transfers of one session
+    // Statuses of failed transfers that are kept for one session.
     uint32_t session_failures = 16'384;
-    uint32_t sessions = 1024;
-    uint32_t sessions_per_uid = 256;
-    uint32_t connections_per_uid = 1024;
+    uint32_t sessions = 1024;             // sessions of all clients
+    uint32_t sessions_per_uid = 256;      // sessions of one uid
+    uint32_t connections_per_uid = 1024;  // connections of one uid to client.sock at once
     // Connects a second, in the long run, of one uid to a Unix socket or of one address to a port.
     // Twice as many may come at once.
     uint32_t connects_per_second = 500;
     // Bytes of calls of one uid that have arrived and are not handled yet, incomplete messages too.
     uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
     uint32_t offers_per_peer = 400'000;  // unmatched offers of one peer that wait here
-    // Bytes of what the daemon remembers of transfers that are not over: records, keys, layouts. Of
-    // one session.
+    // Bytes of what the daemon remembers of the transfers of one session that are not over:
+    // records, keys, layouts.
     uint64_t session_kept_bytes = uint64_t{256} << 20;
     uint64_t uid_kept_bytes = uint64_t{1} << 30;     // the same, of all sessions of one uid
     uint64_t peer_kept_bytes = uint64_t{512} << 20;  // the same, of the offers of one peer

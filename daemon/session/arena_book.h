@@ -41,7 +41,7 @@ struct Arena {
   uint64_t transfers = 0;  // transfers that use it now; it is not unmapped while there are any
   bool freed = false;      // its client has given it up, and has forgotten its id
   std::unique_ptr<DeviceMemory> mapping;
-  bool pin_tried = false;  // a GPU was asked to register it, and has answered; of a host device
+  bool pin_tried = false;  // on a host device: a GPU was asked to register it, and has answered
 };
 
 // How much arenas take of a quota.
@@ -66,9 +66,8 @@ class ArenaBook {
   void Unreserve(uint64_t bytes, size_t slots = 1);
   const ArenaUse& use() const { return use_; }
 
-  // --- Arenas of the client.
-  // Of a client's arena `bytes` and `slots` are reserved already; of a job's that is awaited,
-  // nothing.
+  // --- Arenas of the client. The caller has reserved the arena's bytes and slot, unless the arena
+  // is a job's and awaited.
   Arena& Add(std::unique_ptr<Arena> arena);
   // The client's arena of this id. ARENA_NOT_FOUND if it never was this session's; ID_STALE if it
   // was released.
@@ -85,7 +84,7 @@ class ArenaBook {
   void CountOfJob(Arena& arena, uint64_t bytes);
   // Takes out the arena of a job that is over. Nobody asks for its id any more.
   std::unique_ptr<Arena> TakeOfJob(ArenaId id);
-  // The part of use() that jobs have, or have left.
+  // The part of use() that is jobs' memory, spares included.
   const ArenaUse& use_of_jobs() const { return use_of_jobs_; }
 
   // --- All arenas.

@@ -8,10 +8,11 @@
 // memory threads of devices. Owner: SessionTable.
 //
 // Who is served: the requests of one session in the order of asking; among sessions the one that
-// was given memory longest ago. No request passes the next one by, else a large one would wait for
-// ever; only a session whose own quota is used up holds up nobody else. Example, of 8,192 bytes in
-// all: session 1 has 8,000 and asks for 8,000 more, then session 2 asks for 8,000. When the first
-// job of session 1 is over, session 2 is next, because session 1 was given memory later.
+// was given memory longest ago. The request whose turn is next is served first, even if a smaller
+// one behind it would fit: otherwise a large request would wait for ever. Only a session whose own
+// quota is used up holds up nobody else. Example, of 8,192 bytes in all: session 1 has 8,000 and
+// asks for 8,000 more, then session 2 asks for 8,000. When the first job of session 1 is over,
+// session 2 is next, because session 1 was given memory later.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +69,7 @@ class JobMemory {
   // let go of.
   void Forget(const Session& session);
 
-  // Bytes that jobs have, or have left.
+  // Bytes of jobs' memory, spares included.
   uint64_t bytes() const { return bytes_; }
   // The session's spares: the one that was given back last is the last.
   std::vector<ArenaId> spares(SessionId session) const;

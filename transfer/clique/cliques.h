@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 Cliques carries loads in groups of route nccl: which group
-// has which chunk, when it is launched, what becomes of it when it is over, fails or hangs, and
-// when a communicator is opened and ended. It knows a transfer by its Load only. TransferEngine
-// hands loads over (Carry), and is told by TakeEvents which of them groups carry, and which none
-// carries any more.
+// SPDX-License-Identifier: Apache-2.0
+// Cliques carries loads in groups of route nccl: which group has which chunk, when it is launched,
+// what becomes of it when it is over, fails or hangs, and when a communicator is opened and ended.
+// It knows a transfer by its Load only. TransferEngine hands loads over (Carry), and is told by
+// TakeEvents which of them groups carry, and which none carries any more.
 //
 // Leader and follower of a clique run the same code on a GroupRecord each; only the leader cuts
 // groups, numbers the attempts of the communicator and decides when one ends. The follower tells it

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 GroupCutter gathers the pairs of one clique and cuts groups
-// of them. Pure: time is an argument. Home: control. Owner: GroupLeader.
+// SPDX-License-Identifier: Apache-2.0
+// GroupCutter gathers the pairs of one clique and cuts groups of them. Pure: time is an argument.
+// Home: control. Owner: GroupLeader.
 //
 // What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
 // ones; of each kind as a FairQueue says, so that the sessions of the senders share. A large one

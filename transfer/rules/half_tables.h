@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 HalfTables puts halves and offers into the deadlines, the
-// watches and the list of what is told later of a tombstone, and takes them out again. It also
-// takes them out of the matcher, into which the caller has put them.
+// SPDX-License-Identifier: Apache-2.0
+// HalfTables puts halves and offers into the deadlines, the watches and the list of what is told
+// later of a tombstone, and takes them out again. It also takes them out of the matcher, into which
+// the caller has put them.
 //
 // Invariant: a flag of the record (in_matcher, timed, watched) is true exactly while the record is
 // in the table, so that ending a half leaves nothing behind.

@@ -78,9 +78,9 @@ class UcxTransport : public Transport {
   ~UcxTransport() override;
 
   // Where peers reach this lane; `closings` are for `peer`. Any thread. A worker that had to be
-  // closed, because a lost peer held requests of ours, is not listed. A worker of shared memory
-  // never is again, so that the next hello agrees on another route; another worker is again when it
-  // has begun anew.
+  // closed, because a lost peer held requests of ours, is not listed. A worker of shared memory is
+  // never listed again, so that the next hello agrees on another route. A worker of the network is
+  // listed again when it has begun anew.
   std::vector<UcxAddressBlob> addresses(PeerId peer) const;
   // Whether peers of that kind can be reached, now or once the worker has begun anew. Any thread.
   bool Reaches(const std::string& kind) const;
