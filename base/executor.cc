@@ -11,9 +11,6 @@
 #include "base/check.h"
 
 namespace ferry {
-namespace {
-thread_local const SerialExecutor* current_executor = nullptr;
-}  // namespace
 
 absl::Time MonotonicNow() {
   timespec now;
@@ -22,7 +19,7 @@ absl::Time MonotonicNow() {
 }
 
 SerialExecutor::SerialExecutor(std::string name)
-    : name_(std::move(name)), thread_([this] { Run(); }) {}
+    : home_(std::move(name)), thread_([this] { Run(); }) {}
 
 SerialExecutor::~SerialExecutor() { Stop(); }
 
@@ -31,7 +28,7 @@ void SerialExecutor::SetAfterBatch(AfterBatch after_batch) {
 }
 
 void SerialExecutor::AwaitRoom() {
-  while (queue_.size() >= kMostWaiting && !stopping_ && !IsCurrent()) drained_.wait(mutex_);
+  while (queue_.size() >= kMostWaiting && !stopping_ && !home_.IsUnderWay()) drained_.wait(mutex_);
 }
 
 bool SerialExecutor::Push(Task task) {
@@ -71,11 +68,13 @@ void SerialExecutor::PostOrRun(Task task) {
     }
     running_ = true;
   }
-  const SerialExecutor* const before = std::exchange(current_executor, this);
-  task();
-  task = nullptr;
-  const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();
-  current_executor = before;
+  absl::Time next = absl::InfiniteFuture();
+  {
+    const AtHome at(home_);
+    task();
+    task = nullptr;
+    if (after_batch_) next = after_batch_();
+  }
   bool wake = false;
   {
     MutexLock lock(mutex_);
@@ -87,10 +86,8 @@ void SerialExecutor::PostOrRun(Task task) {
   if (wake) wake_.notify_one();
 }
 
-bool SerialExecutor::IsCurrent() const { return current_executor == this; }
-
 void SerialExecutor::Stop() {
-  FERRY_CHECK(!IsCurrent());
+  FERRY_CHECK(!home_.IsUnderWay());
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -99,10 +96,11 @@ void SerialExecutor::Stop() {
   wake_.notify_all();
   drained_.notify_all();
   if (thread_.joinable()) thread_.join();
+  home_.End();
 }
 
 void SerialExecutor::RunAndWait(Task task) {
-  FERRY_CHECK(!IsCurrent());
+  FERRY_CHECK(!home_.IsUnderWay());
   Mutex mutex;
   std::condition_variable_any done_cv;
   bool done = false;
@@ -128,8 +126,8 @@ void SerialExecutor::RunAndWait(Task task) {
 }
 
 void SerialExecutor::Run() {
-  current_executor = this;
-  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
+  const AtHome at(home_);
+  pthread_setname_np(pthread_self(), home_.name().substr(0, 15).c_str());
   std::vector<Task> batch;
   while (true) {
     {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An Executor runs tasks one at a time, in the order in which they were posted, and tells the time.
-// A class's "home" is an Executor: state that lives on one executor needs no lock. Post is allowed
-// from any thread and never runs the task inline.
+// A class's "home" is an Executor (base/home.h): state that lives on one executor needs no lock.
+// Post is allowed from any thread and never runs the task inline.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/mutex.h"
 
 namespace ferry {
@@ -26,7 +27,6 @@ class Executor {
   // its thread. If too many tasks wait, it blocks until they have run: so work that arrives faster
   // than it is done stays outside. Only for callers that hold no lock and may block for a moment.
   virtual void PostOrRun(Task task) { Post(std::move(task)); }
-  // As PostOrRun, of a task that takes long: it is left to the executor, and the caller goes on to
   // As PostOrRun, for a task that takes long: the executor's thread runs it, while the caller goes
   // on.
   virtual void PostLong(Task task) { Post(std::move(task)); }
@@ -64,7 +64,7 @@ class SerialExecutor : public Executor {
   void PostOrRun(Task task) override;
   void PostLong(Task task) override;
   absl::Time Now() override { return MonotonicNow(); }
-  bool IsCurrent() const override;
+  bool IsCurrent() const override { return home_.IsCurrent(); }
   // Runs what was posted before and joins the thread; tasks that are posted later are dropped.
   // Idempotent. Must not be called from a task.
   void Stop();
@@ -79,7 +79,7 @@ class SerialExecutor : public Executor {
   // Returns whether the thread must be woken up, once the lock is released.
   bool Push(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::string name_;
+  Home home_;
   AfterBatch after_batch_;
   Mutex mutex_;
   std::condition_variable_any wake_;

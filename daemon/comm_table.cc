@@ -32,6 +32,7 @@ std::string CommTable::NameOf(const Entry& entry) const {
 }
 
 void CommTable::Open(CommunicatorOpen order) {
+  home_.Check();
   CommRow row;
   row.clique = order.clique;
   row.low = hooks_.incarnation(order.clique.low);
@@ -141,6 +142,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 }
 
 void CommTable::GatherAhead(const GroupAhead& order) {
+  home_.Check();
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   GroupOp op{order.group, entry.communicator.get(), {}, {}};
   for (const GroupChunk& chunk : order.chunks) {
@@ -152,6 +154,7 @@ void CommTable::GatherAhead(const GroupAhead& order) {
 }
 
 void CommTable::OnLetGo(const Communicator* communicator) {
+  home_.Check();
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
     return entry.second.communicator.get() == communicator;
   });
@@ -161,6 +164,7 @@ void CommTable::OnLetGo(const Communicator* communicator) {
 }
 
 void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
+  home_.Check();
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
   GroupOp op{order.group, entry.communicator.get(), std::move(parts), {}};
@@ -177,6 +181,7 @@ void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
 }
 
 void CommTable::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over) {
+  home_.Check();
   for (const auto& [group, status] : over) {
     const auto launched = groups_.find(group);
     FERRY_CHECK(launched != groups_.end());
@@ -191,6 +196,7 @@ void CommTable::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over
 }
 
 void CommTable::OnFailed(const Communicator* communicator, const absl::Status& why) {
+  home_.Check();
   for (const auto& [id, entry] : entries_) {
     if (entry.communicator.get() == communicator && !entry.ended) {
       return hooks_.failed(entry.clique, entry.attempt, why);
@@ -199,10 +205,12 @@ void CommTable::OnFailed(const Communicator* communicator, const absl::Status& w
 }
 
 void CommTable::Closing(const CommunicatorClosing& order) {
+  home_.Check();
   cache_.OnClosing(in_use_.at(std::make_pair(order.clique, order.attempt)));
 }
 
 void CommTable::End(const CommunicatorEnd& order) {
+  home_.Check();
   const auto used = in_use_.find(std::make_pair(order.clique, order.attempt));
   FERRY_CHECK(used != in_use_.end());
   Entry& entry = entries_.at(used->second);
@@ -256,6 +264,7 @@ void CommTable::OnReaped(CommCache::Id id) {
 }
 
 absl::Time CommTable::OnTime(absl::Time now) {
+  home_.Check();
   if (now < next_look_) return next_look_;
   OpenWaiting();
   for (const auto& [clique, busy] : cache_.TakeToEvict(now)) hooks_.evict(clique, busy);
@@ -286,6 +295,7 @@ std::vector<const CommTable::Entry*> CommTable::StandingOf(const Clique& clique)
 }
 
 absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt) const {
+  home_.Check();
   const auto standing = StandingOf(clique);
   if (attempt == 0 && standing.size() == 1) return standing[0]->attempt;
   for (const Entry* entry : standing) {
@@ -304,11 +314,13 @@ absl::StatusOr<uint32_t> CommTable::Named(const Clique& clique, uint32_t attempt
 }
 
 absl::StatusOr<uint32_t> CommTable::NewestOf(const Clique& clique) const {
+  home_.Check();
   const auto standing = StandingOf(clique);
   return standing.empty() ? Named(clique, 0) : standing.back()->attempt;
 }
 
 void CommTable::Stop() {
+  home_.Check();
   for (auto& [id, entry] : entries_) {
     entry.communicator->End();
     if (std::exchange(entry.reaping, true)) continue;

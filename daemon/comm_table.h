@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "daemon/local_devices.h"
 #include "transfer/engine.h"
 #include "transfer/nccl/call_threads.h"
@@ -89,6 +90,7 @@ class CommTable {
 
   const CommCache& cache() const { return cache_; }
   void SetBounds(uint64_t bytes_per_gpu, absl::Duration idle) {
+    home_.Check();
     cache_.SetBounds(bytes_per_gpu, idle);
   }
   // Names one of the clique's communicators that have not ended: `attempt` if there is such a one,
@@ -161,6 +163,7 @@ class CommTable {
   absl::flat_hash_map<LocalDevice*, LaneStream> streams_;
   absl::Time next_look_ = absl::InfinitePast();  // for evictions, and for ends that take too long
   CallThreads threads_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -181,6 +181,7 @@ CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limit
 
 std::shared_ptr<const CompiledProgram> ProgramCache::Add(
     std::shared_ptr<const CompiledProgram> program) {
+  home_.Check();
   if (std::shared_ptr<const CompiledProgram> known = Find(program->fingerprint)) return known;
   ops_ += program->ops;
   programs_.push_front(program);
@@ -194,6 +195,7 @@ std::shared_ptr<const CompiledProgram> ProgramCache::Add(
 }
 
 std::shared_ptr<const CompiledProgram> ProgramCache::Find(const std::string& fingerprint) {
+  home_.Check();
   const auto found = by_fingerprint_.find(fingerprint);
   if (found == by_fingerprint_.end()) return nullptr;
   programs_.splice(programs_.begin(), programs_, found->second);

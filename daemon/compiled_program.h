@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "compute/host/host_program.h"
 #include "compute/plan/transfers.h"
 #include "compute/program/cost.h"
@@ -107,6 +108,7 @@ class ProgramCache {
   Programs programs_;
   absl::flat_hash_map<std::string, Programs::iterator> by_fingerprint_;
   size_t ops_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

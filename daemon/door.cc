@@ -115,6 +115,7 @@ void Door::Stop() {
     const uint64_t one = 1;
     FERRY_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one));
     thread_.join();
+    home_.End();
   }
   MutexLock lock(mutex_);
   entries_.clear();
@@ -242,7 +243,8 @@ size_t Door::connections() const {
 }
 
 void Door::Run() {
-  pthread_setname_np(pthread_self(), "door");
+  const AtHome at(home_);
+  pthread_setname_np(pthread_self(), home_.name().c_str());
   epoll_event events[64];
   while (!stopping_.load()) {
     const int patience = resting_.empty() ? -1 : static_cast<int>(absl::ToInt64Milliseconds(kRest));

@@ -4,7 +4,7 @@
 // this version never recovers from one EMFILE, and only here the credentials of a connection are
 // known.
 //
-// Home: handlers run on the door's own thread; they parse and post, nothing more. The public
+// Handlers run at the door's own home, its thread; they parse and post, nothing more. The public
 // functions are for any thread. Nothing here waits for a client: what a client does not take is
 // kept, up to kMaxUnsent bytes, and nothing more is read from it until it has taken that. Owns its
 // connections and listeners.
@@ -26,6 +26,7 @@
 #include "absl/time/time.h"
 #include "base/closer.h"
 #include "base/fd.h"
+#include "base/home.h"
 #include "base/mutex.h"
 #include "daemon/admission.h"
 #include "daemon/socket_access.h"
@@ -152,6 +153,7 @@ class Door {
   void DropClosed(uint64_t id);
   std::shared_ptr<Entry> Find(uint64_t id) const;
 
+  Home home_{"door"};
   UniqueFd epoll_;
   UniqueFd wake_;
   UniqueFd spare_;

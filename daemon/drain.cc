@@ -10,6 +10,7 @@
 namespace ferry {
 
 Drain::Caller Drain::Join(absl::Time now, absl::Duration timeout, bool stops, Done done) {
+  home_.Check();
   if (waiting_.empty()) {
     Forget();
     began_ = now;
@@ -21,16 +22,19 @@ Drain::Caller Drain::Join(absl::Time now, absl::Duration timeout, bool stops, Do
 }
 
 void Drain::Hurry(Caller caller, absl::Time now) {
+  home_.Check();
   if (const auto it = waiting_.find(caller); it != waiting_.end()) it->second.deadline = now;
 }
 
 bool Drain::Leave(Caller caller) {
+  home_.Check();
   if (waiting_.erase(caller) == 0) return false;
   if (waiting_.empty()) Forget();
   return true;
 }
 
 absl::Status Drain::TakeBack() {
+  home_.Check();
   if (stops_) {
     return Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                  absl::StrCat("undrain: ", node_,
@@ -43,12 +47,14 @@ absl::Status Drain::TakeBack() {
 }
 
 absl::Time Drain::deadline() const {
+  home_.Check();
   absl::Time earliest = absl::InfiniteFuture();
   for (const auto& [caller, waiting] : waiting_) earliest = std::min(earliest, waiting.deadline);
   return earliest;
 }
 
 bool Drain::OnTime(absl::Time now, size_t left, uint64_t failed) {
+  home_.Check();
   if (waiting_.empty()) return false;
   if (left > 0 && !cut_.has_value() && now >= deadline()) {
     cut_ = Cut{failed, now + kMercy};
@@ -62,6 +68,7 @@ bool Drain::OnTime(absl::Time now, size_t left, uint64_t failed) {
 }
 
 absl::Time Drain::next(size_t left) const {
+  home_.Check();
   if (waiting_.empty()) return absl::InfiniteFuture();
   if (left == 0) return farewell_;
   return cut_.has_value() ? cut_->until : deadline();

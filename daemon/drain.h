@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 
 namespace ferry {
 
@@ -54,7 +55,10 @@ class Drain {
   absl::Time deadline() const;
 
   // A transfer or job was told that it ends because of the drain; see kFarewell.
-  void Told(absl::Time now) { farewell_ = now + kFarewell; }
+  void Told(absl::Time now) {
+    home_.Check();
+    farewell_ = now + kFarewell;
+  }
   // To be called at next(). `left`: how many transfers and jobs are in flight; `failed`: how many
   // have ever failed. True if what is in flight must be ended now.
   bool OnTime(absl::Time now, size_t left, uint64_t failed);
@@ -83,6 +87,7 @@ class Drain {
     absl::Time until;     // how long launches are waited for
   };
   std::optional<Cut> cut_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -13,6 +13,7 @@
 namespace ferry {
 
 Drain::Caller Drainer::Start(absl::Duration timeout, bool stops, Drain::Done done) {
+  home_.Check();
   const bool waited_for = drain_.deadline() < absl::InfiniteFuture();
   const absl::Time now = control_.Now();
   const Drain::Caller caller = drain_.Join(now, timeout, stops, std::move(done));
@@ -26,11 +27,13 @@ Drain::Caller Drainer::Start(absl::Duration timeout, bool stops, Drain::Done don
 }
 
 void Drainer::Hurry(Drain::Caller caller) {
+  home_.Check();
   drain_.Hurry(caller, control_.Now());
   Tell();
 }
 
 bool Drainer::Leave(Drain::Caller caller) {
+  home_.Check();
   if (!drain_.Leave(caller)) return false;
   Tell();
   FERRY_LOG(
@@ -43,6 +46,7 @@ bool Drainer::Leave(Drain::Caller caller) {
 }
 
 absl::Status Drainer::TakeBack() {
+  home_.Check();
   RETURN_IF_ERROR(drain_.TakeBack());
   Tell();
   FERRY_LOG(info, "daemon.undrain", LogFields("node", node_), "serves again");
@@ -57,6 +61,7 @@ void Drainer::Tell() {
 }
 
 absl::Time Drainer::EndWhatCannotEnd(absl::Time now) {
+  home_.Check();
   if (!drain_.on() || hooks_.in_flight() == 0) return absl::InfiniteFuture();
   return std::min(EndIdlePrepared(now), EndUnmatched(now));
 }
@@ -87,6 +92,7 @@ absl::Time Drainer::EndUnmatched(absl::Time now) {
 }
 
 absl::Time Drainer::OnTime(absl::Time now) {
+  home_.Check();
   if (!drain_.OnTime(now, hooks_.in_flight(), hooks_.failed())) {
     return drain_.next(hooks_.in_flight());
   }

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/drain.h"
 
@@ -92,6 +93,7 @@ class Drainer {
   absl::Time look_idle_;       // when to look next for prepared batches that nobody fires
   absl::Time look_unmatched_;  // when to look next for transfers whose partner has not come
   uint64_t continued_ = 0;     // Hooks::continued() at that last look
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -20,6 +20,7 @@ std::string TextOf(const Ended& ended) {
 }  // namespace
 
 std::optional<FailureLog::Line> FailureLog::OnFailed(absl::Time now, const Ended& ended) {
+  home_.Check();
   Line line{ended.transfer, TextOf(ended)};
   if (now >= next_ && left_out_ == 0) {
     next_ = now + kPeriod;
@@ -31,6 +32,7 @@ std::optional<FailureLog::Line> FailureLog::OnFailed(absl::Time now, const Ended
 }
 
 std::optional<FailureLog::Line> FailureLog::OnTime(absl::Time now) {
+  home_.Check();
   if (now < next()) return std::nullopt;
   const uint64_t others = std::exchange(left_out_, 0) - 1;
   next_ = now + kPeriod;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thins out the log of failed transfers: at most one line in kPeriod, which says how many more
-// there were. A value. Home: control.
+// there were. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/engine.h"
 
 namespace ferry {
@@ -33,6 +34,7 @@ class FailureLog {
   absl::Time next_ = absl::InfinitePast();
   uint64_t left_out_ = 0;
   Line last_;  // the last failure that was left out
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -39,6 +39,7 @@ struct JobRunner::Slice {
 };
 
 absl::Status JobRunner::Run(const Posted& job, uint64_t& left) {
+  home_.Check();
   left = 0;
   if (IsHeldUp(job.id)) {
     left = std::max<uint64_t>(job.program.work, 1);
@@ -59,6 +60,7 @@ absl::Status JobRunner::Run(const Posted& job, uint64_t& left) {
 }
 
 void JobRunner::Drop(TransferId job) {
+  home_.Check();
   const auto found = held_.find(job);
   if (found == held_.end()) return;
   LetGo(job, found->second);
@@ -116,6 +118,7 @@ absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held)
 }
 
 void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
+  home_.Check();
   batches_.push_back(std::make_unique<Batch>(Batch{batch, {}}));
   Batch& made = *batches_.back();
   for (PreparedJob& job : jobs) {
@@ -126,6 +129,7 @@ void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
 }
 
 void JobRunner::Disarm(PreparedBatch& batch) {
+  home_.Check();
   const auto found = std::find_if(batches_.begin(), batches_.end(),
                                   [&](const auto& entry) { return &entry->words == &batch; });
   FERRY_CHECK(found != batches_.end());
@@ -161,6 +165,7 @@ bool JobRunner::OthersReady(SessionId session) const {
 }
 
 bool JobRunner::Poll() {
+  home_.Check();
   for (const std::unique_ptr<Batch>& batch : batches_) {
     while (Armed* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
@@ -186,6 +191,7 @@ bool JobRunner::Poll() {
 }
 
 bool JobRunner::PrepareToPark() {
+  home_.Check();
   return ready_.empty() &&
          std::none_of(batches_.begin(), batches_.end(),
                       [this](const auto& batch) { return FindReady(*batch) != nullptr; });

@@ -32,6 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "compute/host/workers.h"
 #include "daemon/compiled_program.h"
@@ -218,6 +219,7 @@ class JobRunner : public Poller {
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;
   std::atomic<int64_t> run_ns_{0};
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -50,6 +50,7 @@ absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
 
 void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
                        std::function<void(CompileResult)> done) {
+  home_.Check();
   CompileResult refused;
   refused.status = Annotate(CheckDevice(device), "compile a program");
   if (refused.status.ok() && compiling_ == kMostCompiling) {
@@ -79,6 +80,7 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
 }
 
 PostReply JobTable::Post(Session& session, PostBatch batch) {
+  home_.Check();
   batch.posted = homes_.control.Now();
   std::vector<BoundJob> bound;
   std::vector<ArenaId> wires;
@@ -132,6 +134,7 @@ JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t i
 }
 
 bool JobTable::Join() {
+  home_.Check();
   const bool any = !joining_.empty();
   while (!joining_.empty()) {
     const TransferId id = joining_.back();
@@ -172,6 +175,7 @@ void JobTable::Advance(Job& job) {
 }
 
 void JobTable::OnOver(const Ended& ended) {
+  home_.Check();
   if (ended.prepared) {
     const SessionId session = SessionOf(ended.transfer);
     const auto joined = joined_.find(PreparedKey{session, ended.over_timeline});
@@ -266,6 +270,7 @@ void JobTable::End(Job& job, absl::Status status) {
 }
 
 bool JobTable::Cancel(TransferId id, const absl::Status& why) {
+  home_.Check();
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return false;
   Job& job = *found->second;
@@ -291,9 +296,13 @@ void JobTable::EndAll(std::optional<SessionId> session, const absl::Status& why)
   }
 }
 
-void JobTable::CancelAll(const absl::Status& why) { EndAll(std::nullopt, why); }
+void JobTable::CancelAll(const absl::Status& why) {
+  home_.Check();
+  EndAll(std::nullopt, why);
+}
 
 void JobTable::EndSession(SessionId session) {
+  home_.Check();
   EndAll(session,
          Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client's session ended"));
 }
@@ -313,6 +322,7 @@ absl::Status JobTable::TooLate(const Job& job) const {
 }
 
 absl::Time JobTable::OnTime(absl::Time now) {
+  home_.Check();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
     // The job's transfers, which have the same deadline, say best what was missing. If they go well
@@ -376,12 +386,14 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
 }
 
 std::optional<JobTable::Row> JobTable::Find(TransferId job) const {
+  home_.Check();
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return std::nullopt;
   return RowOf(*found->second);
 }
 
 std::vector<JobTable::Row> JobTable::List(size_t limit) const {
+  home_.Check();
   std::vector<const Job*> all;
   for (const auto& [id, job] : jobs_) all.push_back(job.get());
   limit = std::min(limit, all.size());

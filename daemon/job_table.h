@@ -35,6 +35,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/compiled_program.h"
 #include "daemon/job_binding.h"
@@ -85,7 +86,10 @@ class JobTable {
   // job.
   bool Cancel(TransferId job, const absl::Status& why);
   // A firing of a prepared job could not be carried out, so the job ends.
-  void OnFiringFailed(TransferId job, const absl::Status& why) { Cancel(job, why); }
+  void OnFiringFailed(TransferId job, const absl::Status& why) {
+    home_.Check();
+    Cancel(job, why);
+  }
 
   // --- A transfer or a job is over, and its session knows.
   void OnOver(const Ended& ended);
@@ -97,9 +101,15 @@ class JobTable {
   void EndSession(SessionId session);
 
   // The limits of programs that are compiled from now on.
-  void SetLimits(const JobLimits& limits) { limits_ = limits; }
+  void SetLimits(const JobLimits& limits) {
+    home_.Check();
+    limits_ = limits;
+  }
   // With true, refuses new jobs.
-  void SetDraining(bool draining) { draining_ = draining; }
+  void SetDraining(bool draining) {
+    home_.Check();
+    draining_ = draining;
+  }
   // Ends all jobs; those that run end before their next launch.
   void CancelAll(const absl::Status& why);
   // Ends jobs whose deadline has come. Returns when it wants to be called again.
@@ -283,6 +293,7 @@ class JobTable {
   absl::flat_hash_map<PreparedKey, TransferId> joined_;
   absl::Time next_look_ = absl::InfiniteFuture();
   Counts counts_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

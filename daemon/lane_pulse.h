@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/home.h"
 
 namespace ferry {
 
@@ -16,6 +17,7 @@ class LanePulse {
   // For how long `lane` has not run the task it was given. Zero if it has run the task; then it is
   // given the next one.
   absl::Duration Silent(Executor& lane, absl::Time now) {
+    home_.Check();
     if (!ran_.exchange(false, std::memory_order_acq_rel)) return now - given_;
     given_ = now;
     lane.Post([this] { ran_.store(true, std::memory_order_release); });
@@ -25,6 +27,7 @@ class LanePulse {
  private:
   std::atomic<bool> ran_ = true;
   absl::Time given_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -15,6 +15,7 @@ std::string Since(absl::Time begin, absl::Time now) {
 
 std::optional<LinkNews::Line> LinkNews::OnLost(absl::Time now, const absl::Status& why,
                                                bool goodbye) {
+  home_.Check();
   const std::string text(why.message());
   if (!lost_) {
     *this = LinkNews();
@@ -32,6 +33,7 @@ std::optional<LinkNews::Line> LinkNews::OnLost(absl::Time now, const absl::Statu
 }
 
 std::string LinkNews::OnUp(absl::Time now) {
+  home_.Check();
   const std::string after =
       lost_ ? absl::StrCat("after ", Since(since_, now), " and ", attempts_, " attempts, ") : "";
   lost_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thins out the log of one link: one line when the link is up, one when it is lost, and while it
-// stays lost one line in kPeriod with the number of attempts that failed. A value. Home: control.
+// stays lost one line in kPeriod with the number of attempts that failed. Home: control.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 
 namespace ferry {
 
@@ -34,6 +35,7 @@ class LinkNews {
   absl::Time since_;
   absl::Time next_;
   uint64_t attempts_ = 0;  // attempts that failed since the link was lost
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -132,6 +132,7 @@ TransferMetrics::TransferMetrics()
 }
 
 void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
+  home_.Check();
   const int route = static_cast<int>(ended.route);
   PerDirection& counts = by_route_[route][ended.side == Side::kSend ? 0 : 1];
   counts.results[ResultOf(ended.status)] += ended.count;
@@ -149,15 +150,18 @@ void TransferMetrics::OnEnded(const Ended& ended, absl::Time now) {
 }
 
 void TransferMetrics::OnFallback(const Fallback& fallback) {
+  home_.Check();
   ++fallbacks_[absl::StrCat(RouteLabel(static_cast<int>(fallback.from)), ",",
                             RouteLabel(static_cast<int>(fallback.to)))];
 }
 
 void TransferMetrics::OnRejected(const absl::Status& status) {
+  home_.Check();
   ++rejected_[std::string(ReasonName(ReasonOf(status)))];
 }
 
 void TransferMetrics::Export(std::vector<MetricFamily>& families) const {
+  home_.Check();
   MetricFamily total = Family("ferry_transfers_total", "Transfers that ended", MetricType::Counter);
   MetricFamily bytes = Family("ferry_transfer_bytes_total", "Bytes of transfers that ended well",
                               MetricType::Counter);

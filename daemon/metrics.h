@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/reason.h"
 #include "transfer/engine.h"
 
@@ -42,7 +43,10 @@ class TransferMetrics {
   void OnFallback(const Fallback& fallback);
   void OnRejected(const absl::Status& status);
   // Counts a link to `node` that was up and is lost.
-  void OnLinkLost(const std::string& node) { ++links_lost_[node]; }
+  void OnLinkLost(const std::string& node) {
+    home_.Check();
+    ++links_lost_[node];
+  }
   uint64_t ok() const { return ok_; }
   uint64_t failed() const { return failed_; }
   uint64_t bytes_received() const { return bytes_received_; }
@@ -67,6 +71,7 @@ class TransferMetrics {
   uint64_t ok_ = 0;
   uint64_t failed_ = 0;
   uint64_t bytes_received_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 // Make families for what other parts count. Gauges and Counters are empty (AddSample fills them);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/home.h"
 #include "daemon/link_route.h"
 #include "daemon/peer_routes.h"
 
@@ -22,11 +23,13 @@ class NcclLinks : public LinkRoute {
     info.max_ctas = device.max_ctas;
   }
   RouteState GoUp(const LinkView& link, const PeerHello& ours) override {
+    home_.Check();
     return NcclBetween(ours, missing_, link.hello, link.mapped);
   }
 
  private:
   const std::string missing_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

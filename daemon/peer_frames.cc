@@ -10,6 +10,7 @@
 namespace ferry {
 
 void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) {
+  home_.Check();
   if (Find(peer) == nullptr) return;
   Link& link = *Find(peer);
   if (link.state != State::kUp)
@@ -75,6 +76,7 @@ void PeerTable::LoseOnceRead(Link& link, const absl::Status& why) {
 }
 
 void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
+  home_.Check();
   for (const auto& link : links_) {
     if (link == nullptr || !link->proven || (to.has_value() && link->id != *to)) continue;
     // The dialler says hello as soon as both have proven who they are; the dialled daemon says it

@@ -216,6 +216,7 @@ absl::Status PeerTable::CheckDevices(const Link& link, const PeerHello& hello) c
 void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
                            std::function<void(absl::Status)> refuse,
                            PeerIntroduction introduction) {
+  home_.Check();
   if (leaving_) {
     return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
                         absl::StrCat("link to ", options_.node, ": it stops")));
@@ -345,6 +346,7 @@ absl::Time PeerTable::DropLateCallers(absl::Time now) {
 }
 
 absl::Status PeerTable::OnKnock(const std::string& node) {
+  home_.Check();
   Link* link = FindByNode(node);
   if (const absl::Status wrong = CheckRole(link, node, /*dials=*/true); !wrong.ok()) {
     if (link != nullptr) OnRefused(*link, wrong);

@@ -40,6 +40,7 @@ void PeerTable::CloseSockets(Link& link) {
 }
 
 void PeerTable::OnArenaGone(ArenaId arena) {
+  home_.Check();
   auto it = granted_to_.find(arena);
   if (it == granted_to_.end()) return;
   for (const PeerId peer : it->second) {
@@ -52,6 +53,7 @@ void PeerTable::OnArenaGone(ArenaId arena) {
 }
 
 void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
+  home_.Check();
   Link* const link = Find(peer);
   if (link == nullptr || (!link->socket.has_value() && !link->ending.has_value())) {
     control_.Post([this, peer, arena] {
@@ -87,6 +89,7 @@ absl::Status PeerTable::StillValid(PeerId peer) const {
 }
 
 std::shared_ptr<LinkPage> PeerTable::PageWithSlots(PeerId peer, bool ours) const {
+  home_.Check();
   if (Find(peer) == nullptr) return nullptr;
   std::shared_ptr<LinkPage> page = Find(peer)->our_page;
   if (!ours) {
@@ -167,6 +170,7 @@ void PeerTable::ShareArena(Door::ConnectionId connection, const Link& link, uint
 
 void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
                                 PeerSocketRequest request) {
+  home_.Check();
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     return OnSocketHello(connection, credentials, request.sequence, *hello);
   }
@@ -213,6 +217,7 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds f
 
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                                  PeerSocketResponse response, ReceivedFds fds) {
+  home_.Check();
   if (Find(peer) == nullptr) return;
   Link& link = *Find(peer);
   if (link.socket != connection) return;
@@ -261,6 +266,7 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
 }
 
 void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
+  home_.Check();
   if (auto it = socket_peers_.find(connection); it != socket_peers_.end()) {
     Link& link = *Find(it->second);
     socket_peers_.erase(it);

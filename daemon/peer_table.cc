@@ -59,11 +59,6 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
 
 PeerTable::~PeerTable() = default;
 
-void PeerTable::Connect(TransferDriver* driver, PeerDialer* dialer) {
-  driver_ = driver;
-  dialer_ = dialer;
-}
-
 bool PeerTable::Dials(const Link& link) const { return options_.node < link.config.node; }
 
 PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
@@ -74,6 +69,7 @@ PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
 }
 
 void PeerTable::SayGoodbye(std::function<void()> done) {
+  home_.Check();
   leaving_ = true;
   gone_ = std::move(done);
   for (const auto& link : links_) {
@@ -104,6 +100,7 @@ void PeerTable::Say(Link& link, const absl::Status& why, bool goodbye) {
 }
 
 void PeerTable::Stop() {
+  home_.Check();
   stopped_ = leaving_ = true;
   gone_ = nullptr;
   const absl::Status why =
@@ -118,6 +115,7 @@ void PeerTable::Stop() {
 }
 
 void PeerTable::Want(PeerId peer) {
+  home_.Check();
   if (Find(peer) == nullptr) return;
   Link& link = *Find(peer);
   if (link.wanted) return;
@@ -131,6 +129,7 @@ void PeerTable::Want(PeerId peer) {
 }
 
 void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
+  home_.Check();
   const auto entry = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
     return link != nullptr && std::find(link->config.devices.begin(), link->config.devices.end(),
                                         device) != link->config.devices.end();
@@ -143,6 +142,7 @@ void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
 }
 
 bool PeerTable::MayBringOffers(GlobalDeviceId device, absl::Duration settled) const {
+  home_.Check();
   for (const auto& link : links_) {
     if (link == nullptr || std::find(link->config.devices.begin(), link->config.devices.end(),
                                      device) == link->config.devices.end()) {
@@ -169,6 +169,7 @@ void PeerTable::Tried(Link& link) {
 }
 
 Incarnation PeerTable::IncarnationOf(PeerId peer) const {
+  home_.Check();
   if (peer == self_) return options_.incarnation;
   return Find(peer) == nullptr ? Incarnation() : Find(peer)->hello.incarnation;
 }
@@ -234,21 +235,20 @@ LinkView PeerTable::ViewOf(const Link& link) {
 }
 
 void PeerTable::OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status) {
+  home_.Check();
   Link* const link = Find(peer);
   if (link != nullptr && tcp_.OnOpened(peer, link_number, status)) GoUp(*link);
 }
 
-void PeerTable::OnDataConnection(const std::string& preamble, UniqueFd socket) {
-  tcp_.OnDataConnection(preamble, std::move(socket));
-}
-
 std::string PeerTable::UcxWay(GlobalDeviceId device) const {
+  home_.Check();
   if (devices_.Find(device) != nullptr) return ucx_.WayOf(device);
   const PeerDeviceInfo* const theirs = ToldOf(device);
   return theirs == nullptr ? "" : theirs->ucx_way;
 }
 
 const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
+  home_.Check();
   for (const auto& link : links_) {
     if (link == nullptr || link->state != State::kUp) continue;
     for (const PeerDeviceInfo& theirs : link->hello.devices) {
@@ -333,6 +333,7 @@ void PeerTable::EndVisit(Link& link, const absl::Status& why) {
 }
 
 absl::Time PeerTable::OnTime(absl::Time now) {
+  home_.Check();
   if (leaving_) return absl::InfiniteFuture();
   absl::Time next = std::min(DropLateCallers(now), DropLatePartings(now));
   for (const auto& entry : links_) {
@@ -393,6 +394,7 @@ absl::Time PeerTable::OnTime(absl::Time now) {
 }
 
 std::vector<PeerTable::Row> PeerTable::List() const {
+  home_.Check();
   constexpr const char* kNames[] = {"idle", "connecting", "connecting", "up", "lost"};
   std::vector<Row> rows;
   for (const auto& link : links_) {
@@ -423,6 +425,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
 // from its streams, sockets and lanes finds no link, or one with other numbers.
 
 void PeerTable::Add(PeerId peer, PeerConfig config) {
+  home_.Check();
   FERRY_CHECK(peer.value() <= links_.size() && peer != self_);
   {
     MutexLock lock(pages_mutex_);
@@ -457,6 +460,7 @@ void PeerTable::Part(Link& link, const absl::Status& why) {
 }
 
 absl::Status PeerTable::Remove(PeerId peer, bool comes_again) {
+  home_.Check();
   Link& link = *Find(peer);
   const absl::Status why =
       Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
@@ -478,6 +482,7 @@ absl::Status PeerTable::Remove(PeerId peer, bool comes_again) {
 }
 
 void PeerTable::Move(PeerId peer, const std::string& address) {
+  home_.Check();
   Link& link = *Find(peer);
   link.config.address = address;
   link.knock = 0;

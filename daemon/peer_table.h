@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/mutex.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
@@ -123,7 +124,11 @@ class PeerTable {
             std::vector<PeerConfig> peers, Options options, Hooks hooks);
   ~PeerTable();
   // Must be called before any other function. Both pointers outlive the table.
-  void Connect(TransferDriver* driver, PeerDialer* dialer);
+  void Connect(TransferDriver* driver, PeerDialer* dialer) {
+    home_.Check();
+    driver_ = driver;
+    dialer_ = dialer;
+  }
 
   // Tells all peers that the daemon is about to stop; they close their links, so that they do not
   // warn of our stop as of a loss. From here on no link is opened. Calls `done` once no proven link
@@ -189,7 +194,10 @@ class PeerTable {
   // --- From the peer port and lanes. OnDataConnection: a data connection has arrived with its
   // preamble, of which nothing is proven yet. OnTcpOpened: the connections that a lane opens to try
   // route `tcp` are open, or could not be opened.
-  void OnDataConnection(const std::string& preamble, UniqueFd socket);
+  void OnDataConnection(const std::string& preamble, UniqueFd socket) {
+    home_.Check();
+    tcp_.OnDataConnection(preamble, std::move(socket));
+  }
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
   // --- From a lane: the UCX of `device` has other addresses now, which all peers must be told, or
@@ -365,6 +373,7 @@ class PeerTable {
   };
   mutable Mutex pages_mutex_;
   std::vector<Page> pages_ ABSL_GUARDED_BY(pages_mutex_);
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -43,11 +43,18 @@ Daemon::Vitals Reports::Look(absl::Time now) {
   return daemon_.Look(now, period() / 2);
 }
 
-void Reports::Ready(absl::Time now) { supervisor_.Ready(Line(Look(now), false)); }
+void Reports::Ready(absl::Time now) {
+  home_.Check();
+  supervisor_.Ready(Line(Look(now), false));
+}
 
-void Reports::Reloading() { supervisor_.Reloading("reads its configuration again"); }
+void Reports::Reloading() {
+  home_.Check();
+  supervisor_.Reloading("reads its configuration again");
+}
 
 void Reports::Tell(absl::Time now) {
+  home_.Check();
   if (!supervisor_.present() || now < next_) return;
   next_ = now + period();
   const Daemon::Vitals vitals = Look(now);
@@ -73,6 +80,7 @@ void Reports::Tell(absl::Time now) {
 }
 
 void Reports::Stopping(absl::Time now) {
+  home_.Check();
   stopping_ = true;
   next_ = absl::InfinitePast();
   Tell(now);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "daemon/daemon.h"
 #include "daemon/supervisor.h"
 
@@ -37,6 +38,7 @@ class Reports {
   absl::Time next_ = absl::InfinitePast();
   bool stopping_ = false;
   std::string silent_;  // the threads that stood still at the last look
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

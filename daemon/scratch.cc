@@ -10,6 +10,7 @@
 namespace ferry {
 
 absl::StatusOr<absl::Span<std::byte>> Scratch::Get(uint64_t bytes) {
+  home_.Check();
   if (bytes > bytes_) {
     Free();
     void* const mapped =
@@ -25,6 +26,7 @@ absl::StatusOr<absl::Span<std::byte>> Scratch::Get(uint64_t bytes) {
 }
 
 void Scratch::Shrink() {
+  home_.Check();
   if (bytes_ > kKept) Free();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 
 namespace ferry {
 
@@ -26,6 +27,7 @@ class Scratch {
   // run before left there. RESOURCE_EXHAUSTED/DEVICE_MEMORY if the system has no memory.
   absl::StatusOr<absl::Span<std::byte>> Get(uint64_t bytes);
   void Swap(Scratch& other) {
+    home_.Check();
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
   }
@@ -38,6 +40,7 @@ class Scratch {
 
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -17,10 +17,12 @@ namespace ferry {
 
 void TcpLinks::Tell(PeerId /*to*/, const LocalDevice& device, PeerHello& hello,
                     PeerDeviceInfo& /*info*/) const {
+  home_.Check();
   if (transports_.contains(device.id)) hello.features |= kPeerFeatureTcp;
 }
 
 void TcpLinks::Start(const LinkView& link) {
+  home_.Check();
   Known& known = known_[link.peer];
   known = {link.number, link.dialled, link.node, link.devices, link.key};
   known.unsettled = true;
@@ -59,20 +61,24 @@ void TcpLinks::Start(const LinkView& link) {
 }
 
 bool TcpLinks::IsUnsettled(PeerId peer) const {
+  home_.Check();
   const auto known = known_.find(peer);
   return known != known_.end() && known->second.unsettled;
 }
 
 bool TcpLinks::GiveUp(PeerId peer, absl::Duration patience) {
+  home_.Check();
   return Settle(peer, absl::StrCat("no data connection between the two daemons within ",
                                    DurationText(patience)));
 }
 
 RouteState TcpLinks::GoUp(const LinkView& link, const PeerHello& /*ours*/) {
+  home_.Check();
   return StagedBetween(known_[link.peer].error, link.mapped);
 }
 
 void TcpLinks::Stop(PeerId peer, const absl::Status& why) {
+  home_.Check();
   const auto known = known_.find(peer);
   if (known == known_.end()) return;
   const bool told = known->second.told;
@@ -85,6 +91,7 @@ void TcpLinks::Stop(PeerId peer, const absl::Status& why) {
 }
 
 bool TcpLinks::OnOpened(PeerId peer, uint64_t link_number, const absl::Status& status) {
+  home_.Check();
   const auto known = known_.find(peer);
   return known != known_.end() && known->second.number == link_number &&
          Settle(peer, std::string(status.message()));
@@ -98,6 +105,7 @@ bool TcpLinks::Settle(PeerId peer, std::string error) {
 }
 
 void TcpLinks::OnDataConnection(const std::string& bytes, UniqueFd socket) {
+  home_.Check();
   const absl::StatusOr<TcpPreamble> preamble = DecodeTcpPreamble(bytes);
   if (!preamble.ok()) return;
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& entry) {

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/fd.h"
+#include "base/home.h"
 #include "daemon/link_route.h"
 #include "transfer/tcp/tcp_transport.h"
 
@@ -58,6 +59,7 @@ class TcpLinks : public LinkRoute {
   LocalDevices& devices_;
   const Transports transports_;
   absl::flat_hash_map<PeerId, Known> known_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -43,6 +43,7 @@ class Firings {
 }  // namespace
 
 Moved Traffic::OnEnded(const Ended& ended, uint64_t firings) {
+  home_.Check();
   Moved moved;
   if (ended.prepared) moved.Count(ended.side, ended.bytes, firings);
   fired_[static_cast<size_t>(ended.route)] += moved;
@@ -57,6 +58,7 @@ Moved Traffic::OnEnded(const Ended& ended, uint64_t firings) {
 
 Traffic::View Traffic::Look(const TransferEngine& engine, SessionTable& sessions,
                             size_t oldest) const {
+  home_.Check();
   View view;
   view.ways = ways_;
   view.fired = fired_;

@@ -16,6 +16,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/moved.h"
 #include "transfer/engine.h"
@@ -60,6 +61,7 @@ class Traffic {
   Ways ways_;
   // What firings have moved, of prepared transfers that are over.
   std::array<Moved, kRoutes> fired_ = {};
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

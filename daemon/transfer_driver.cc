@@ -32,6 +32,7 @@ TransferDriver::TransferDriver(Executor& control, LocalDevices& devices, Session
       comms_(control, devices, std::move(nccl), CommHooks()) {}
 
 PostReply TransferDriver::Post(Session& session, PostBatch batch) {
+  home_.Check();
   const absl::Time now = control_.Now();
   const TransferId continued = ContinuedBy(session, batch);
   const auto check = [&](std::vector<Violation>& violations) {
@@ -68,6 +69,7 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
 
 std::vector<TransferEngine::EntryError> TransferDriver::CheckOfJobs(
     absl::Span<const TransferSpec> specs) const {
+  home_.Check();
   std::vector<TransferEngine::EntryError> errors;
   for (const Side side : {Side::kSend, Side::kReceive}) {
     std::vector<TransferSpec> of_side;
@@ -102,6 +104,7 @@ absl::Status TransferDriver::CheckOwn(GlobalDeviceId device) const {
 
 absl::Status TransferDriver::Join(Session& session, const std::string& domain,
                                   GlobalDeviceId device, const std::string& name) {
+  home_.Check();
   const auto invalid = [](const char* field, absl::string_view what, size_t least, size_t most,
                           size_t bytes) {
     return FieldError(
@@ -122,6 +125,7 @@ absl::Status TransferDriver::Join(Session& session, const std::string& domain,
 TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
                                                     const std::vector<uint64_t>& sequences,
                                                     const absl::Status& why) {
+  home_.Check();
   CancelCounts counts;
   const absl::Time now = control_.Now();
   for (const uint64_t sequence : sequences) {
@@ -135,6 +139,7 @@ TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
 }
 
 void TransferDriver::CancelAll(const absl::Status& why) {
+  home_.Check();
   for (const TransferRow& row : engine_.List(engine_.in_flight())) {
     engine_.Cancel(control_.Now(), row.transfer, why);
   }
@@ -142,6 +147,7 @@ void TransferDriver::CancelAll(const absl::Status& why) {
 
 TransferDriver::Unmatched TransferDriver::CancelUnmatched(
     const absl::Status& why, const std::function<bool(GlobalDeviceId)>& may_come) {
+  home_.Check();
   Unmatched found;
   for (const TransferRow& row : engine_.List(engine_.in_flight())) {
     // One that was offered may have a partner after all: then the peer answers that it is too late.
@@ -158,20 +164,24 @@ TransferDriver::Unmatched TransferDriver::CancelUnmatched(
 }
 
 void TransferDriver::EndSession(SessionId session) {
+  home_.Check();
   engine_.EndSession(control_.Now(), session, "the client's session ended");
 }
 
 void TransferDriver::EndPrepared(TransferId transfer, const absl::Status& why) {
+  home_.Check();
   // Of a batch that is ending already only some are left, which need no second wish.
   engine_.Cancel(control_.Now(), transfer, why);
 }
 
 void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
+  home_.Check();
   engine_.OnPeerUp(control_.Now(), peer, std::move(routes), features, std::move(gpus));
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {
+  home_.Check();
   if (established) metrics_.OnLinkLost(NodeName(peer));
   engine_.OnPeerLost(control_.Now(), peer, why, established);
   std::vector<Launch> orphans;
@@ -196,6 +206,7 @@ void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool estab
 }
 
 void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more) {
+  home_.Check();
   const absl::Time now = control_.Now();
   engine_.OnMore(now, peer, more);
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -207,6 +218,7 @@ void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messag
 
 void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
                                  absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping) {
+  home_.Check();
   auto waiting = fetching_.find({peer, arena});
   if (waiting == fetching_.end()) {  // the link was lost meanwhile
     if (mapping.ok()) DropMapping(*std::move(mapping));
@@ -227,6 +239,7 @@ void TransferDriver::OnPeerArena(PeerId peer, ArenaId arena,
 }
 
 void TransferDriver::OnPeerArenaGone(PeerId peer, ArenaId arena) {
+  home_.Check();
   if (auto mapping = peer_arenas_.Gone(peer, arena)) DropMapping(std::move(mapping));
 }
 
@@ -235,6 +248,7 @@ void TransferDriver::DropMapping(std::unique_ptr<DeviceMemory> mapping) {
 }
 
 void TransferDriver::OnResults(std::vector<OpResult> results) {
+  home_.Check();
   const absl::Time now = control_.Now();
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0 && i % kPart == 0) CarryPart();
@@ -349,6 +363,7 @@ void TransferDriver::SayFailed(const std::optional<FailureLog::Line>& line) {
 }
 
 void TransferDriver::Over(const Ended& ended) {
+  home_.Check();
   Session* session = sessions_.Find(SessionOf(ended.transfer));
   FERRY_CHECK(session != nullptr);  // stays until its last transfer is over
   session->OnEnded(ended);
@@ -414,6 +429,7 @@ void TransferDriver::CarryPart() {
 }
 
 absl::Time TransferDriver::AfterBatch() {
+  home_.Check();
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);
   StartSome();

@@ -22,6 +22,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "daemon/comm_table.h"
 #include "daemon/failure_log.h"
 #include "daemon/local_devices.h"
@@ -78,9 +79,13 @@ class TransferDriver {
   // Posts them. They wait until Define says that their turn has come. `posted`: when the job was
   // posted; their deadlines count from then.
   void PostOfJobs(absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
+    home_.Check();
     engine_.Post(posted, SessionOf(first), SequenceOf(first), absl::MakeSpan(specs));
   }
-  void Define(TransferId transfer) { engine_.OnDefined(control_.Now(), transfer); }
+  void Define(TransferId transfer) {
+    home_.Check();
+    engine_.OnDefined(control_.Now(), transfer);
+  }
   // What became of the transfers that Cancel named: asked to end; over before.
   struct CancelCounts {
     uint32_t requested = 0;
@@ -96,6 +101,7 @@ class TransferDriver {
   // With a time: refuses new posts from now on, and tells peers. Until that time it still takes
   // batches that continue a transfer in flight. Without a time: takes posts again.
   void SetDraining(std::optional<absl::Time> until) {
+    home_.Check();
     draining_ = until.has_value();
     draining_until_ = until.value_or(absl::InfinitePast());
     engine_.SetDraining(control_.Now(), until);
@@ -126,10 +132,12 @@ class TransferDriver {
 
   // --- From a reload: as TransferEngine's.
   PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices) {
+    home_.Check();
     return engine_.AddPeer(name, node_devices);
   }
   // The peer's link must be lost already.
   void RemovePeer(PeerId peer, const absl::Status& why) {
+    home_.Check();
     engine_.RemovePeer(control_.Now(), peer, why);
   }
 
@@ -146,8 +154,12 @@ class TransferDriver {
   // --- From lanes, posted to control.
   void OnResults(std::vector<OpResult> results);
   void OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over);
-  void OnFiringWanted(uint64_t bundle) { engine_.OnFiringWanted(control_.Now(), bundle); }
+  void OnFiringWanted(uint64_t bundle) {
+    home_.Check();
+    engine_.OnFiringWanted(control_.Now(), bundle);
+  }
   void OnSmsBusy(GlobalDeviceId device, absl::Time until) {
+    home_.Check();
     engine_.OnSmsBusy(control_.Now(), device, until);
   }
 
@@ -158,7 +170,10 @@ class TransferDriver {
   absl::StatusOr<uint32_t> AbortComm(const Clique& clique, uint32_t attempt);
 
   // Ends all communicators and waits for that. Control must have stopped; the lanes must still run.
-  void StopComms() { comms_.Stop(); }
+  void StopComms() {
+    home_.Check();
+    comms_.Stop();
+  }
 
   // Carries out what the engine wants. Returns when it wants to be called again.
   absl::Time AfterBatch();
@@ -167,10 +182,16 @@ class TransferDriver {
   const std::string& NodeName(PeerId peer) const {
     return engine_.devices().node_names[peer.value()];
   }
-  void SetBounds(const TransferEngine::Bounds& bounds) { engine_.SetBounds(bounds); }
+  void SetBounds(const TransferEngine::Bounds& bounds) {
+    home_.Check();
+    engine_.SetBounds(bounds);
+  }
   const TransferMetrics& metrics() const { return metrics_; }
   // A batch, of transfers or of jobs, was refused.
-  void OnRejected(const absl::Status& why) { metrics_.OnRejected(why); }
+  void OnRejected(const absl::Status& why) {
+    home_.Check();
+    metrics_.OnRejected(why);
+  }
   Traffic::View LookAtTraffic(size_t oldest = 0) const {
     return traffic_.Look(engine_, sessions_, oldest);
   }
@@ -313,6 +334,7 @@ class TransferDriver {
   absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // collected in AfterBatch
   std::vector<TransferId> settling_;                                // collected in OnGroupsOver
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

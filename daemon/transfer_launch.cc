@@ -382,6 +382,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
 }
 
 void TransferDriver::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>> over) {
+  home_.Check();
   comms_.OnGroupsOver(std::move(over));
   const std::vector<TransferId> settling = std::exchange(settling_, {});
   absl::Span<const TransferId> left = settling;
@@ -423,16 +424,19 @@ void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
 }
 
 absl::Status TransferDriver::WarmComm(const Clique& clique) {
+  home_.Check();
   return engine_.WarmCommunicator(control_.Now(), clique);
 }
 
 absl::StatusOr<uint32_t> TransferDriver::EvictComm(const Clique& clique) {
+  home_.Check();
   ASSIGN_OR_RETURN(const uint32_t attempt, comms_.NewestOf(clique));
   engine_.EvictCommunicator(control_.Now(), clique);
   return attempt;
 }
 
 absl::StatusOr<uint32_t> TransferDriver::AbortComm(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   ASSIGN_OR_RETURN(attempt, comms_.Named(clique, attempt));
   engine_.OnCommunicatorFailed(control_.Now(), clique, attempt,
                                Error(absl::StatusCode::kAborted, Reason::kCommAborted,

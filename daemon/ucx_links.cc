@@ -18,6 +18,7 @@ std::string ReadNetworkNamespace() {
 
 void UcxLinks::Tell(PeerId to, const LocalDevice& device, PeerHello& /*hello*/,
                     PeerDeviceInfo& info) const {
+  home_.Check();
   const auto transport = transports_.find(device.id);
   if (transport == transports_.end()) return;
   info.ucx_addresses = transport->second->addresses(to);
@@ -55,6 +56,7 @@ bool UcxLinks::AddPeers(const LinkView& link) {
 }
 
 RouteState UcxLinks::GoUp(const LinkView& link, const PeerHello& ours) {
+  home_.Check();
   std::string& error = known_[link.peer];
   if (AddPeers(link)) {
     error.clear();
@@ -67,10 +69,12 @@ RouteState UcxLinks::GoUp(const LinkView& link, const PeerHello& ours) {
 }
 
 void UcxLinks::OnMoved(const LinkView& link) {
+  home_.Check();
   if (IsTold(link.peer)) AddPeers(link);
 }
 
 void UcxLinks::Stop(PeerId peer, const absl::Status& why) {
+  home_.Check();
   const bool told = IsTold(peer);
   known_.erase(peer);
   if (!told) return;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "daemon/link_route.h"
 #include "transfer/ucx/ucx_transport.h"
 
@@ -59,6 +60,7 @@ class UcxLinks : public LinkRoute {
   const std::string version_;
   const std::string missing_;
   absl::flat_hash_map<PeerId, std::string> known_;  // by peer whose link is up: ErrorOf
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

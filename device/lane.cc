@@ -18,11 +18,10 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
 #include "base/check.h"
+#include "base/home.h"
 
 namespace ferry {
 namespace {
-
-thread_local const Lane* current_lane = nullptr;
 
 // A busy poller is asked again for this long before the lane parks, whatever the spin budget: what
 // it waits for is in flight, and sleeping between the pieces of one message halves its bandwidth.
@@ -57,16 +56,14 @@ struct Lane::Impl {
     uint64_t target = 0;
   };
 
-  Impl(Lane* lane, std::string name, absl::Duration spin)
-      : lane(lane), name(std::move(name)), spin(spin) {
+  Impl(std::string name, absl::Duration spin) : home(std::move(name)), spin(spin) {
     epoll.Reset(epoll_create1(EPOLL_CLOEXEC));
     wakeup.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     FERRY_CHECK(epoll.valid() && wakeup.valid());
     FERRY_CHECK(Listen(wakeup.get(), EPOLLIN | EPOLLET, nullptr));
   }
 
-  Lane* const lane;
-  const std::string name;
+  Home home;
   const absl::Duration spin;
   UniqueFd epoll;
   UniqueFd wakeup;  // edge triggered and never read: only that it was written to counts
@@ -294,8 +291,8 @@ struct Lane::Impl {
   }
 
   void Run() {
-    current_lane = lane;
-    pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+    const AtHome at(home);
+    pthread_setname_np(pthread_self(), home.name().substr(0, 15).c_str());
     absl::Time idle_since = MonotonicNow();
     while (true) {
       bool progress = false;
@@ -323,7 +320,7 @@ absl::Duration Lane::DefaultSpin() {
 }
 
 Lane::Lane(std::string name, absl::Duration spin)
-    : impl_(std::make_unique<Impl>(this, std::move(name), spin)) {
+    : impl_(std::make_unique<Impl>(std::move(name), spin)) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->Run(); });
 }
 
@@ -337,14 +334,15 @@ void Lane::Stop() {
   }
   impl_->Wake();
   if (impl_->thread.joinable()) impl_->thread.join();
+  impl_->home.End();
 }
 
 void Lane::Post(Task task) { impl_->Post(std::move(task)); }
 
-bool Lane::IsCurrent() const { return current_lane == this; }
+bool Lane::IsCurrent() const { return impl_->home.IsCurrent(); }
 
 void Lane::RunAndWait(Task task) {
-  FERRY_CHECK(!IsCurrent());
+  FERRY_CHECK(!impl_->home.IsUnderWay());
   Mutex mutex;
   std::condition_variable_any done_cv;
   bool done = false;
@@ -356,9 +354,8 @@ void Lane::RunAndWait(Task task) {
   });
   if (!posted) {
     impl_->finished.wait(false, std::memory_order_acquire);
-    const Lane* const before = std::exchange(current_lane, this);
+    const AtHome at(impl_->home);
     task();
-    current_lane = before;
     return;
   }
   MutexLock lock(mutex);

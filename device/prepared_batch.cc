@@ -41,6 +41,7 @@ bool PreparedBatch::Wants(uint64_t n) const {
 }
 
 bool PreparedBatch::Firing() const {
+  home_.Check();
   return __atomic_load_n(&defined_word_, __ATOMIC_SEQ_CST) > over_.load(std::memory_order_seq_cst);
 }
 
@@ -78,6 +79,7 @@ DefinedWord PreparedBatch::defined() const {
 }
 
 void PreparedBatch::End() {
+  home_.Check();
   const uint64_t over = over_.exchange(FERRY_PREPARED_ENDED, std::memory_order_seq_cst);
   FERRY_CHECK(over != FERRY_PREPARED_ENDED);
   last_.store(over, std::memory_order_relaxed);

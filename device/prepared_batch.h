@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/home.h"
 #include "device/lane.h"
 #include "proto/ferry/v1/timeline_layout.h"
 
@@ -53,7 +54,10 @@ class PreparedBatch {
   uint64_t begun() const { return begun_.load(std::memory_order_relaxed); }
 
   // While set, the daemon fires the batch, and its lanes are rung when a firing is over.
-  void SetJoined(bool joined) { joined_.store(joined, std::memory_order_seq_cst); }
+  void SetJoined(bool joined) {
+    home_.Check();
+    joined_.store(joined, std::memory_order_seq_cst);
+  }
   // Asks for firing `n`, as a client would.
   void Define(uint64_t n);
   // True if firing `n` is over and the batch has not ended.
@@ -89,6 +93,7 @@ class PreparedBatch {
   std::atomic<uint64_t> last_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<bool> joined_{false};
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

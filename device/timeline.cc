@@ -164,6 +164,7 @@ TimelinePages::~TimelinePages() {
 }
 
 uint64_t TimelinePages::Reserve(uint32_t timeline, uint64_t count) {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   std::unique_ptr<Counter>& counter = counters_[timeline];
   if (counter == nullptr) counter = std::make_unique<Counter>();
@@ -174,11 +175,13 @@ uint64_t TimelinePages::Reserve(uint32_t timeline, uint64_t count) {
 }
 
 uint64_t TimelinePages::reserved(uint32_t timeline) const {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   return counters_[timeline] == nullptr ? 0 : counters_[timeline]->reserved;
 }
 
 void TimelinePages::End(uint32_t timeline, uint64_t value, bool ok) {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS && counters_[timeline] != nullptr);
   Counter& counter = *counters_[timeline];
   FERRY_CHECK(value > counter.over && value <= counter.reserved);
@@ -197,6 +200,7 @@ void TimelinePages::End(uint32_t timeline, uint64_t value, bool ok) {
 }
 
 void TimelinePages::Flush() {
+  home_.Check();
   bool advanced = false;
   for (uint64_t left = dirty_; left != 0; left &= left - 1) {
     const int timeline = std::countr_zero(left);
@@ -218,6 +222,7 @@ void TimelinePages::Flush() {
 }
 
 void TimelinePages::ResetFailures(uint32_t timeline) {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   if (counters_[timeline] != nullptr) {
     counters_[timeline]->first_failed = 0;
@@ -228,11 +233,13 @@ void TimelinePages::ResetFailures(uint32_t timeline) {
 }
 
 uint64_t TimelinePages::over_value(uint32_t timeline) const {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   return counters_[timeline] == nullptr ? 0 : counters_[timeline]->over;
 }
 
 uint64_t TimelinePages::DefinedValue(uint32_t timeline) const {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   return __atomic_load_n(&pages_->defined[timeline].value, __ATOMIC_ACQUIRE);
 }
@@ -248,6 +255,7 @@ DefinedWord TimelinePages::Defined(uint32_t timeline) const {
 }
 
 void TimelinePages::Define(uint32_t timeline, uint64_t value) {
+  home_.Check();
   FERRY_CHECK(timeline < FERRY_TIMELINE_COUNTERS);
   uint64_t* const word = &pages_->defined[timeline].value;
   uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -259,6 +267,7 @@ void TimelinePages::Define(uint32_t timeline, uint64_t value) {
 }
 
 std::unique_ptr<PreparedBatch> TimelinePages::Prepare(uint32_t number, uint32_t transfers) {
+  home_.Check();
   if (firings_over_ == nullptr) {
     firings_over_ = std::make_unique<std::atomic<uint64_t>[]>(FERRY_PREPARED_BATCHES);
   }

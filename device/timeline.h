@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's end of a session's timelines (layout: proto/ferry/v1/timeline_layout.h). The daemon
 // counts for itself here and writes its counts out; what the client scribbles over the page
-// misleads only the client. Home: control, but for DefinedWord, which lanes read.
+// misleads only the client. Home: control; Defined() and its word: any thread.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "device/lane.h"
 #include "device/prepared_batch.h"
@@ -84,6 +85,7 @@ class TimelinePages {
   std::unique_ptr<std::atomic<uint64_t>[]> firings_over_;  // by prepared batch; made at first use
   uint64_t prepared_from_ = 0;
   uint64_t dirty_ = 0;  // bit i: counter i advanced since the last Flush
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -46,6 +46,26 @@ WORDS = {
 }
 
 
+# Who may call a class, as the first comment of its header says it; not where the home is another class's.
+HOME = re.compile(r"\bHome: (?!its owner|any thread|each part|as |the thread that calls)")
+
+
+def home_is_unchecked(path, text):
+    """Whether a header names the home of a class, and neither the class checks it nor the .cc file asks its lane."""
+    comment = re.match(r"(//[^\n]*\n)*", text)[0]
+    if not HOME.search(re.sub(r"\n// ?", " ", comment)) or "HomeChecker" in text:
+        return False
+    if re.search(r"\)(?: const)? = 0;", text):
+        return False  # an interface: who implements it checks
+    if not re.search(r"^class \w+(?: final)?(?: : [^;{]*)?\s*\{", text, re.MULTILINE):
+        return False  # records and functions
+    source = path[:-2] + ".cc"
+    if os.path.exists(source):
+        with open(source, encoding="utf-8") as file:
+            return "lane_.IsCurrent()" not in file.read()
+    return True
+
+
 def load_allowed():
     """(rule, file, or what of it as FILE:NAME) -> reason."""
     allowed = {}
@@ -80,6 +100,8 @@ def problems_of(path, lines):
         yield "length", f"{path}: has {len(lines)} lines, more than {MAX_LINES}: one file, one thing"
     if path.endswith((".h", ".hpp")) and "#pragma once\n" not in lines:
         yield "once", f"{path}: has no #pragma once"
+    if path.startswith(LIBRARIES) and path.endswith(".h") and home_is_unchecked(path, "".join(lines)):
+        yield "home", f"{path}: names the home of a class that has no HomeChecker (base/home.h)"
     for rule, (holds, pattern, instead) in WORDS.items():
         if not holds(path):
             continue

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -17,6 +18,7 @@ class ConvoyPauses {
   // Between the key's devices no convoy is made until `now + pause`, or until a later time that was
   // said before.
   void Pause(absl::Time now, const MatchKey& key, absl::Duration pause) {
+    home_.Check();
     absl::Time& until = until_.try_emplace(CliqueOf(key), now).first->second;
     until = std::max(until, now + pause);
   }
@@ -27,6 +29,7 @@ class ConvoyPauses {
 
  private:
   absl::flat_hash_map<Clique, absl::Time> until_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -15,6 +15,7 @@ constexpr size_t kWorthwhile = 64;
 }  // namespace
 
 void Deadlines::Add(const Due& due) {
+  home_.Check();
   ++size_;
   List& list = lists_[{due.nanos, due.peer}];
   if (!list.entries.empty() && list.entries.back().transfer >= due.transfer) {
@@ -26,6 +27,7 @@ void Deadlines::Add(const Due& due) {
 }
 
 void Deadlines::Remove(const Due& due) {
+  home_.Check();
   if (const auto list = lists_.find({due.nanos, due.peer}); list != lists_.end()) {
     std::vector<Entry>& entries = list->second.entries;
     auto entry = entries.begin() + static_cast<std::ptrdiff_t>(list->second.first);
@@ -43,6 +45,7 @@ void Deadlines::Remove(const Due& due) {
 }
 
 std::optional<Due> Deadlines::TakeDue(int64_t nanos) {
+  home_.Check();
   if (first() > nanos || size_ == 0) return std::nullopt;
   const auto list = lists_.begin();
   if (list != lists_.end()) {

@@ -19,6 +19,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "base/home.h"
 #include "base/ids.h"
 
 namespace ferry {
@@ -70,6 +71,7 @@ class Deadlines {
   Lists lists_;
   absl::btree_set<Due> others_;  // deadlines that came after a higher id of their list
   size_t size_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "transfer/types.h"
 
@@ -25,6 +26,7 @@ class DeviceOwners {
   }
 
   void Set(GlobalDeviceId device, PeerId owner) {
+    home_.Check();
     if (device.value() >= kByIndex) {
       others_.insert_or_assign(device, Entry{owner, true});
       return;
@@ -33,7 +35,10 @@ class DeviceOwners {
     by_index_[device.value()] = Entry{owner, true};
   }
   // The device's node has left; the device must have an owner.
-  void Drop(GlobalDeviceId device) { Look(device)->known = false; }
+  void Drop(GlobalDeviceId device) {
+    home_.Check();
+    Look(device)->known = false;
+  }
 
   std::optional<PeerId> Find(GlobalDeviceId device) const {
     const Entry* const entry = const_cast<DeviceOwners*>(this)->Look(device);
@@ -66,6 +71,7 @@ class DeviceOwners {
 
   std::vector<std::optional<Entry>> by_index_;
   absl::flat_hash_map<GlobalDeviceId, Entry> others_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

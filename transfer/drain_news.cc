@@ -22,15 +22,18 @@ absl::Status DrainNews::WhyNot(const std::string& what, PeerId node, absl::Time 
 }
 
 absl::Status DrainNews::WhyRefused(const Offered& offered) const {
+  home_.Check();
   return WhyNot(absl::StrCat("offer of ", Describe(offered.offer.key)), context_.devices.self,
                 *until_);
 }
 
 absl::Status DrainNews::WhyEnds(const Posted& receive) const {
+  home_.Check();
   return WhyNot(NameOf(receive), receive.peer, *context_.PeerOf(receive.peer).drains_until);
 }
 
 void DrainNews::Set(std::optional<absl::Time> until) {
+  home_.Check();
   until_ = until;
   empty_ = halves_.empty();
   for (size_t peer = 0; peer < context_.peers.size(); ++peer) {
@@ -39,12 +42,14 @@ void DrainNews::Set(std::optional<absl::Time> until) {
 }
 
 bool DrainNews::SetAgainIfEmpty() {
+  home_.Check();
   if (!on() || empty_ || !halves_.empty()) return false;
   Set(until_);
   return true;
 }
 
 void DrainNews::OnPeerUp(PeerId peer) {
+  home_.Check();
   if (on()) Say(peer);
 }
 
@@ -55,6 +60,7 @@ void DrainNews::Say(PeerId peer) {
 }
 
 void DrainNews::OnTold(PeerId id, const Draining& message) {
+  home_.Check();
   Peer& peer = context_.PeerOf(id);
   FlightRecorder::Get().Record("peer.drains", id.value(), message.on);
   peer.drains_until = message.on ? std::optional<absl::Time>(context_.now + message.left)
@@ -63,14 +69,17 @@ void DrainNews::OnTold(PeerId id, const Draining& message) {
 }
 
 bool DrainNews::MayBeReceived(const Offered& offered) const {
+  home_.Check();
   return offered.offer.continues && !empty_ && context_.now < *until_;
 }
 
 bool DrainNews::Continues(const Posted& half) const {
+  home_.Check();
   return half.spec.continues != TransferId() && halves_.Holding(half.spec.continues) != nullptr;
 }
 
 bool DrainNews::MayBeSent(const Posted& receive) const {
+  home_.Check();
   return Continues(receive) && !context_.PeerOf(receive.peer).drained;
 }
 

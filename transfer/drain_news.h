@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/half_book.h"
 #include "transfer/offer_book.h"
@@ -58,6 +59,7 @@ class DrainNews {
   const HalfBook& halves_;
   std::optional<absl::Time> until_;  // see Set
   bool empty_ = false;               // peers know that nothing is in flight here
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -234,6 +234,7 @@ TransferEngine::TransferEngine(DeviceMap devices, Options options)
 TransferEngine::~TransferEngine() = default;
 
 void TransferEngine::SetBounds(const Bounds& bounds) {
+  home_.Check();
   Options& options = impl_->options;
   options.by_estimate = bounds.by_estimate;
   impl_->routes.SetByEstimate(bounds.by_estimate);
@@ -243,21 +244,25 @@ void TransferEngine::SetBounds(const Bounds& bounds) {
 
 std::vector<TransferEngine::EntryError> TransferEngine::Check(
     absl::Span<const TransferSpec> batch) const {
+  home_.Check();
   return impl_->Check(batch);
 }
 
 void TransferEngine::Post(absl::Time now, SessionId session, uint64_t first_sequence,
                           absl::Span<TransferSpec> batch) {
+  home_.Check();
   impl_->clock = now;
   impl_->Post(now, session, first_sequence, batch);
 }
 
 void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
+  home_.Check();
   impl_->clock = now;
   impl_->OnDefined(transfer);
 }
 
 bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
+  home_.Check();
   Posted* half = impl_->halves.Holding(transfer);
   if (half == nullptr) return false;
   impl_->clock = now;
@@ -270,18 +275,21 @@ bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Sta
 }
 
 void TransferEngine::EndSession(absl::Time now, SessionId session, absl::string_view why) {
+  home_.Check();
   impl_->clock = now;
   impl_->early.EndSession(session, why);
 }
 
 absl::Status TransferEngine::Join(absl::Time now, SessionId session, const std::string& domain,
                                   GlobalDeviceId device, absl::string_view name) {
+  home_.Check();
   impl_->clock = now;
   FERRY_CHECK(impl_->owners.Find(device) == impl_->devices.self);
   return impl_->members.Join(session, {device, domain}, name);
 }
 
 void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until) {
+  home_.Check();
   impl_->clock = now;
   impl_->drains.Set(until);
   impl_->RefuseOffers();
@@ -289,10 +297,12 @@ void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until
 
 PeerId TransferEngine::AddPeer(const std::string& name,
                                absl::Span<const GlobalDeviceId> node_devices) {
+  home_.Check();
   return impl_->AddPeer(name, node_devices);
 }
 
 void TransferEngine::RemovePeer(absl::Time now, PeerId peer, const absl::Status& why) {
+  home_.Check();
   impl_->clock = now;
   impl_->RemovePeer(peer, why);
 }
@@ -301,98 +311,119 @@ const DeviceMap& TransferEngine::devices() const { return impl_->devices; }
 
 void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
+  home_.Check();
   impl_->clock = now;
   impl_->OnPeerUp(now, peer, std::move(routes), features, std::move(gpus));
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
+  home_.Check();
   if (peer.value() < impl_->peers.size()) impl_->routes.OnPeerRoutes(peer, std::move(routes));
 }
 
 void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status& why,
                                 bool established) {
+  home_.Check();
   impl_->clock = now;
   impl_->OnPeerLost(peer, why, established);
 }
 
 void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
+  home_.Check();
   impl_->clock = now;
   impl_->OnMessage(now, peer, std::move(message));
 }
 
 void TransferEngine::OnMore(absl::Time now, PeerId peer, bool more) {
+  home_.Check();
   impl_->clock = now;
   if (peer.value() < impl_->peers.size()) impl_->cliques.OnMore(peer, more);
 }
 
-bool TransferEngine::HasMore(PeerId peer) const { return impl_->cliques.HasMore(peer); }
+bool TransferEngine::HasMore(PeerId peer) const {
+  home_.Check();
+  return impl_->cliques.HasMore(peer);
+}
 
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
                                   const absl::Status& status) {
+  home_.Check();
   impl_->clock = now;
   impl_->answers.OnLaunchDone(transfer, attempt, status);
 }
 
 void TransferEngine::OnFiringWanted(absl::Time now, uint64_t bundle) {
+  home_.Check();
   impl_->clock = now;
   impl_->cliques.bundles().OnWanted(bundle);
 }
 
 void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
                                  std::vector<TransferId>* left) {
+  home_.Check();
   impl_->clock = now;
   impl_->answers.OnGroupDone(group, status, left);
 }
 
 void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
+  home_.Check();
   impl_->clock = now;
   for (const TransferId half : left) impl_->answers.Settle(half);
 }
 
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,
                                       std::string unique_id) {
+  home_.Check();
   impl_->clock = now;
   impl_->cliques.comms().OnId(clique, attempt, std::move(unique_id));
 }
 
 void TransferEngine::OnCommunicatorOpened(absl::Time now, const Clique& clique, uint32_t attempt) {
+  home_.Check();
   impl_->clock = now;
   impl_->cliques.comms().OnOpened(clique, attempt);
 }
 
 void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, uint32_t attempt,
                                           const absl::Status& status) {
+  home_.Check();
   impl_->clock = now;
   impl_->cliques.OnCommunicatorFailed(clique, attempt, status);
   impl_->answers.OnCliqueEvents();
 }
 
 void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
+  home_.Check();
   impl_->clock = now;
   impl_->cliques.EvictCommunicator(clique, busy);
 }
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {
+  home_.Check();
   impl_->clock = now;
   return impl_->cliques.comms().Warm(clique);
 }
 
 void TransferEngine::OnSmsBusy(absl::Time now, GlobalDeviceId device, absl::Time until) {
+  home_.Check();
   impl_->clock = now;
   impl_->routes.OnSmsBusy(device, until);
 }
 
 void TransferEngine::OnTime(absl::Time now) {
+  home_.Check();
   impl_->clock = now;
   impl_->early.OnTime(now);
   while (impl_->cliques.OnTime()) impl_->answers.OnCliqueEvents();
 }
 
 absl::Time TransferEngine::NextDeadline() const {
+  home_.Check();
   return std::min(impl_->early.NextTime(), impl_->cliques.NextTime());
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
+  home_.Check();
   impl_->early.EndBatches();  // before their ends are told
   // Here, so that what one batch of calls has matched can go together.
   if (cut_groups) {

@@ -56,6 +56,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "transfer/engine_options.h"
 #include "transfer/matcher.h"
 #include "transfer/members.h"
@@ -260,6 +261,7 @@ class TransferEngine {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

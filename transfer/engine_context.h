@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What TransferEngine shares with the classes that it is made of: MemberNews, DrainNews, LongWaits,
-// EngineView, and its rules. All of it outlives these classes. Home: control.
+// EngineView, and its rules. All of it outlives these classes. Plain data. Home: control.
 #pragma once
 
 #include <deque>

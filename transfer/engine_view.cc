@@ -27,6 +27,7 @@ bool MayFire(const Posted& half) {
 }  // namespace
 
 std::string EngineView::WaitsFor(const Posted& half) const {
+  home_.Check();
   const bool send = half.spec.side == Side::kSend;
   if (half.state.Is<HalfState::Asking>()) {
     return absl::StrCat(context_.NodeName(half.peer), " to say what there is instead of the send");
@@ -71,6 +72,7 @@ TransferRow EngineView::MakeRow(const Posted& half, size_t place) const {
 }
 
 std::vector<TransferRow> EngineView::List(size_t limit) const {
+  home_.Check();
   std::vector<TransferRow> rows;
   for (const Posted* half = halves_.first(); half != nullptr && rows.size() < limit;
        half = halves_.Next(*half)) {
@@ -82,6 +84,7 @@ std::vector<TransferRow> EngineView::List(size_t limit) const {
 }
 
 void EngineView::Visit(absl::FunctionRef<void(const TransferBrief&)> visit) const {
+  home_.Check();
   for (const Posted* half = halves_.first(); half != nullptr; half = halves_.Next(*half)) {
     const TransferSpec& spec = half->spec;
     for (size_t place = 0; place < half->count(); ++place) {
@@ -93,12 +96,14 @@ void EngineView::Visit(absl::FunctionRef<void(const TransferBrief&)> visit) cons
 }
 
 std::optional<TransferRow> EngineView::Find(TransferId transfer) const {
+  home_.Check();
   const Posted* half = halves_.Holding(transfer);
   if (half == nullptr) return std::nullopt;
   return MakeRow(*half, transfer.value() - half->id.value());
 }
 
 std::vector<WaitingOfferRow> EngineView::ListOffers(size_t limit) const {
+  home_.Check();
   std::vector<Offered*> waiting = offers_.Waiting();
   const size_t count = std::min(limit, waiting.size());
   std::partial_sort(waiting.begin(), waiting.begin() + count, waiting.end(),
@@ -120,6 +125,7 @@ std::vector<WaitingOfferRow> EngineView::ListOffers(size_t limit) const {
 }
 
 absl::btree_map<PeerId, size_t> EngineView::OffersHeld() const {
+  home_.Check();
   absl::btree_map<PeerId, size_t> held;
   for (const Offered* offered : offers_.Waiting()) held[offered->peer] += offered->count();
   return held;

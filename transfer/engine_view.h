@@ -12,6 +12,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/functional/function_ref.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/half_book.h"
 #include "transfer/offer_book.h"
@@ -44,6 +45,7 @@ class EngineView {
   const EngineContext& context_;
   const HalfBook& halves_;
   const OfferBook& offers_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

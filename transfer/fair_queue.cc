@@ -22,6 +22,7 @@ uint64_t ClockOf(uint64_t bytes, int32_t priority) {
 }  // namespace
 
 void FairQueue::Add(Item& item) {
+  home_.Check();
   FERRY_CHECK(!item.waiting_);
   FERRY_CHECK(item.priority_ >= -kMaxPriority && item.priority_ <= kMaxPriority);
   item.waiting_ = true;
@@ -40,6 +41,7 @@ FairQueue::Flow& FairQueue::Enter(uint64_t session) {
 }
 
 void FairQueue::Return(Item& item, uint64_t left) {
+  home_.Check();
   FERRY_CHECK(!item.waiting_ && item.left_ == 0);
   item.waiting_ = item.returned_ = true;
   item.left_ = left;
@@ -53,11 +55,13 @@ void FairQueue::Return(Item& item, uint64_t left) {
 }
 
 void FairQueue::Remove(Item& item) {
+  home_.Check();
   if (!item.waiting_) return;
   Leave(flows_.find(item.session_)->second, item);
 }
 
 void FairQueue::Clear() {
+  home_.Check();
   for (auto& [session, flow] : flows_) {
     for (const Place& place : flow.places) place.item->waiting_ = false;
   }
@@ -69,11 +73,13 @@ void FairQueue::Clear() {
 }
 
 FairQueue::Item* FairQueue::Next() const {
+  home_.Check();
   if (turns_.empty()) return nullptr;
   return flows_.find(turns_.begin()->second)->second.places.begin()->item;
 }
 
 void FairQueue::Serve(uint64_t bytes) {
+  home_.Check();
   Item& item = *Next();
   FERRY_CHECK(bytes <= item.left_);
   const uint64_t session = item.session_;

@@ -25,6 +25,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -111,6 +112,7 @@ class FairQueue {
   uint64_t now_ = 0;  // clock of the flow that was served last, before it was served
   uint64_t next_number_ = 0;
   size_t size_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

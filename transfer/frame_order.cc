@@ -11,6 +11,7 @@
 namespace ferry {
 
 absl::Status FrameOrder::Put(PeerEvents said) {
+  home_.Check();
   const auto refuse = [](const std::string& what) {
     return Error(absl::StatusCode::kUnavailable, Reason::kProtocolError, what);
   };
@@ -36,6 +37,7 @@ absl::Status FrameOrder::Put(PeerEvents said) {
 }
 
 std::optional<PeerEvents> FrameOrder::Take() {
+  home_.Check();
   if (held_.empty() || held_.begin()->first != next_) return std::nullopt;
   PeerEvents said = std::move(held_.extract(held_.begin()).mapped());
   next_ += said.events();

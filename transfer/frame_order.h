@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/peer_message.h"
 
 namespace ferry {
@@ -30,6 +31,7 @@ class FrameOrder {
   uint64_t next_ = 1;
   std::map<uint64_t, PeerEvents> held_;  // by the number of the first event; no overlaps
   size_t held_events_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

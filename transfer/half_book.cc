@@ -9,6 +9,7 @@
 namespace ferry {
 
 void HalfBook::Expect(SessionId session, size_t transfers) {
+  home_.Check();
   sessions_[session].transfers += transfers;
 }
 
@@ -25,6 +26,7 @@ Posted& HalfBook::Insert(absl::Time posted, TransferId id, TransferSpec spec, Pe
 }
 
 Posted& HalfBook::Add(absl::Time now, TransferId id, TransferSpec spec, PeerId peer) {
+  home_.Check();
   Posted& added = Insert(now, id, std::move(spec), peer);
   in_order_.Add(added);
   if (young_ == nullptr) young_ = &added;
@@ -34,6 +36,7 @@ Posted& HalfBook::Add(absl::Time now, TransferId id, TransferSpec spec, PeerId p
 
 Posted& HalfBook::AddConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs,
                             PeerId peer) {
+  home_.Check();
   Posted& convoy = Add(now, first, MakeConvoy(specs), peer);
   convoy.convoy = std::make_unique<Convoy>();
   convoy.convoy->members.assign(std::make_move_iterator(specs.begin()),
@@ -44,6 +47,7 @@ Posted& HalfBook::AddConvoy(absl::Time now, TransferId first, absl::Span<Transfe
 }
 
 std::vector<TransferId> HalfBook::Replace(Posted& convoy) {
+  home_.Check();
   FERRY_CHECK(!convoy.state.matched() && !convoy.under_way());
   OfSession& session = sessions_.find(SessionOf(convoy.id))->second;
   const std::unique_ptr<Posted> owned = Extract(convoy.id);
@@ -64,6 +68,7 @@ std::vector<TransferId> HalfBook::Replace(Posted& convoy) {
 }
 
 std::unique_ptr<Posted> HalfBook::Take(Posted& half) {
+  home_.Check();
   Unlist(half);
   const auto session = sessions_.find(SessionOf(half.id));
   session->second.transfers -= half.count();
@@ -88,12 +93,14 @@ std::unique_ptr<Posted> HalfBook::Extract(TransferId id) {
 }
 
 Posted* HalfBook::Find(TransferId id) const {
+  home_.Check();
   const auto& some = halves_.Of(id);
   const auto entry = some.find(id);
   return entry == some.end() ? nullptr : entry->second.get();
 }
 
 Posted* HalfBook::Holding(TransferId transfer) const {
+  home_.Check();
   if (!convoys_.empty()) {
     auto after = convoys_.upper_bound(transfer);
     if (after != convoys_.begin()) {
@@ -105,11 +112,13 @@ Posted* HalfBook::Holding(TransferId transfer) const {
 }
 
 size_t HalfBook::transfers(SessionId session) const {
+  home_.Check();
   const auto entry = sessions_.find(session);
   return entry == sessions_.end() ? 0 : entry->second.transfers;
 }
 
 bool HalfBook::EndLater(SessionId session, absl::string_view why) {
+  home_.Check();
   const auto entry = sessions_.find(session);
   if (entry == sessions_.end()) return false;
   entry->second.ending = entry->second.halves.first();
@@ -118,6 +127,7 @@ bool HalfBook::EndLater(SessionId session, absl::string_view why) {
 }
 
 Posted* HalfBook::ToEnd() {
+  home_.Check();
   for (; !ending_.empty(); ending_.pop_front()) {
     const auto entry = sessions_.find(ending_.front().first);
     if (entry != sessions_.end() && entry->second.ending != nullptr) return entry->second.ending;
@@ -126,6 +136,7 @@ Posted* HalfBook::ToEnd() {
 }
 
 void HalfBook::PassToEnd() {
+  home_.Check();
   Posted*& next = sessions_.find(ending_.front().first)->second.ending;
   next = PlacedList<Posted, &Posted::place_of_session>::Next(*next);
 }

@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "transfer/placed_list.h"
 #include "transfer/posted.h"
@@ -80,11 +81,20 @@ class HalfBook {
 
   // The oldest half that PassYoung has not passed yet. Null if it has passed all.
   Posted* young() const { return young_; }
-  Posted& PassYoung() { return *std::exchange(young_, Next(*young_)); }
+  Posted& PassYoung() {
+    home_.Check();
+    return *std::exchange(young_, Next(*young_));
+  }
   // A sweep goes once over all halves. `swept`: its next half; null if no sweep is under way.
-  void BeginSweep() { swept_ = first(); }
+  void BeginSweep() {
+    home_.Check();
+    swept_ = first();
+  }
   Posted* swept() const { return swept_; }
-  Posted& PassSwept() { return *std::exchange(swept_, Next(*swept_)); }
+  Posted& PassSwept() {
+    home_.Check();
+    return *std::exchange(swept_, Next(*swept_));
+  }
 
   // The session is gone: its halves are to be ended, in the order of posting, after those of the
   // sessions of before. False if it has none.
@@ -117,6 +127,7 @@ class HalfBook {
   Posted* young_ = nullptr;
   Posted* swept_ = nullptr;
   std::deque<std::pair<SessionId, std::string>> ending_;  // sessions that end, and why
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

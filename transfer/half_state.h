@@ -8,7 +8,7 @@
 // transition. What a peer may cause is asked first, by May: a peer's message that makes no sense is
 // ignored, and never ends the daemon.
 //
-// Pure. Home: control. Owner: the half's record (Posted, transfer/posted.h).
+// Pure. Home: its owner's, which is the half's record (Posted, transfer/posted.h).
 #pragma once
 
 #include <cstddef>

@@ -20,6 +20,7 @@ uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout) {
 
 absl::Status KeptBytes::Full(absl::Time now, uint64_t more, absl::string_view doing,
                              absl::string_view whose, absl::string_view setting) const {
+  home_.Check();
   const bool ever = more <= most_;
   absl::Status full =
       Error(absl::StatusCode::kResourceExhausted, Reason::kQueueFull,
@@ -31,6 +32,7 @@ absl::Status KeptBytes::Full(absl::Time now, uint64_t more, absl::string_view do
 }
 
 void KeptBytes::Settle(absl::Time now) {
+  home_.Check();
   if (given_ == 0) return;
   freed_.OnFreed(now, given_);
   given_ = 0;

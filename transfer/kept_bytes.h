@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "base/home.h"
 #include "base/retry_after.h"
 #include "transfer/types.h"
 
@@ -24,14 +25,21 @@ class KeptBytes {
   explicit KeptBytes(uint64_t most) : most_(most) {}
 
   uint64_t bytes() const { return bytes_; }
-  void SetMost(uint64_t most) { most_ = most; }
+  void SetMost(uint64_t most) {
+    home_.Check();
+    most_ = most;
+  }
   bool Fits(uint64_t more) const { return bytes_ <= most_ && more <= most_ - bytes_; }
   // RESOURCE_EXHAUSTED/QUEUE_FULL for `more` bytes that do not fit, with when to try again if that
   // can help. `doing`: "post 3 transfers". `setting`: the setting that bounds the bytes.
   absl::Status Full(absl::Time now, uint64_t more, absl::string_view doing, absl::string_view whose,
                     absl::string_view setting) const;
-  void Take(uint64_t bytes) { bytes_ += bytes; }
+  void Take(uint64_t bytes) {
+    home_.Check();
+    bytes_ += bytes;
+  }
   void Give(uint64_t bytes) {
+    home_.Check();
     FERRY_CHECK(bytes <= bytes_);
     bytes_ -= bytes;
     given_ += bytes;
@@ -44,6 +52,7 @@ class KeptBytes {
   uint64_t bytes_ = 0;
   uint64_t given_ = 0;  // since the last Settle()
   RetryAfter freed_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

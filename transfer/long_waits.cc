@@ -42,6 +42,7 @@ std::string ShownKey(const std::string& key, const std::string& other) {
 }  // namespace
 
 void LongWaits::Notice(Posted& half) {
+  home_.Check();
   if (half.count() > 1) {
     half.convoy->noticed = true;
     if (!half.state.matched()) return hooks_.split_up(half);
@@ -54,12 +55,14 @@ void LongWaits::Notice(Posted& half) {
 }
 
 void LongWaits::Notice(Offered& offered) {
+  home_.Check();
   if (offered.count() > 1) return hooks_.take_apart(offered);
   offered.searchable = true;
   near_.Add(Side::kSend, offered.offer.key);
 }
 
 void LongWaits::NoticeOld(size_t most) {
+  home_.Check();
   while (most > 0 && halves_.young() != nullptr &&
          halves_.young()->posted + kYoung <= context_.now) {
     most -= std::min<size_t>(most, halves_.young()->count());
@@ -72,6 +75,7 @@ void LongWaits::NoticeOld(size_t most) {
 }
 
 absl::Time LongWaits::NextNotice() const {
+  home_.Check();
   absl::Time next = absl::InfiniteFuture();
   if (halves_.young() != nullptr) next = halves_.young()->posted + kYoung;
   if (offers_.young() != nullptr) next = std::min(next, offers_.young()->came + kYoung);
@@ -79,18 +83,21 @@ absl::Time LongWaits::NextNotice() const {
 }
 
 void LongWaits::SetLook(Posted& half, absl::Time when) {
+  home_.Check();
   StopLook(half);
   half.look_nanos = absl::ToUnixNanos(when);
   looks_.Add({half.look_nanos, context_.devices.self, half.id});
 }
 
 void LongWaits::StopLook(Posted& half) {
+  home_.Check();
   if (half.look_nanos == Deadlines::kNever) return;
   looks_.Remove(
       {std::exchange(half.look_nanos, Deadlines::kNever), context_.devices.self, half.id});
 }
 
 Posted* LongWaits::TakeLook() {
+  home_.Check();
   const std::optional<Due> due = looks_.TakeDue(absl::ToUnixNanos(context_.now));
   if (!due) return nullptr;
   Posted& half = *halves_.Find(due->transfer);
@@ -99,16 +106,19 @@ Posted* LongWaits::TakeLook() {
 }
 
 bool LongWaits::HasWaitedLong(const Posted& half) const {
+  home_.Check();
   return Waits(half) && context_.now < half.spec.deadline;
 }
 
 void LongWaits::OnMatcherLeft(Posted& half) {
+  home_.Check();
   if (!half.searchable) return;
   half.searchable = false;
   near_.Remove(half.spec.side, half.spec.key);
 }
 
 void LongWaits::OnMatcherLeft(Offered& offered) {
+  home_.Check();
   if (!offered.searchable) return;
   offered.searchable = false;
   near_.Remove(Side::kSend, offered.offer.key);
@@ -131,6 +141,7 @@ bool LongWaits::MayLook() {
 
 std::optional<NearTexts> LongWaits::Look(Side side, const MatchKey& key,
                                          const NearMisses::Counts& counts) {
+  home_.Check();
   if (!MayLook()) return std::nullopt;
   NearTexts texts;
   for (const NearMisses::Miss& miss : near_.Find(context_.now, side, key, counts)) {
@@ -173,6 +184,7 @@ std::string LongWaits::NearText(Side side, const MatchKey& wanted,
 absl::Status LongWaits::WithNear(const Posted& half, const absl::Status& why,
                                  std::optional<NearTexts> ours,
                                  std::optional<NearTexts> theirs) const {
+  home_.Check();
   const bool send = half.spec.side == Side::kSend;
   const bool all_known = ours.has_value() && (context_.Ours(half) || theirs.has_value());
   NearTexts texts;
@@ -198,6 +210,7 @@ absl::Status LongWaits::WithNear(const Posted& half, const absl::Status& why,
 }
 
 bool LongWaits::OnSeek(PeerId peer, const Seek& seek) {
+  home_.Check();
   const MatchKey& wanted = seek.key;
   if (context_.owners.Find(wanted.source) != context_.devices.self ||
       context_.owners.Find(wanted.destination) != peer) {
@@ -212,6 +225,7 @@ bool LongWaits::OnSeek(PeerId peer, const Seek& seek) {
 }
 
 std::string LongWaits::WaitText(const Posted& half) {
+  home_.Check();
   std::string text =
       absl::StrCat(NameOf(half), " has waited ",
                    DurationText(absl::Trunc(context_.now - half.posted, absl::Milliseconds(1))));

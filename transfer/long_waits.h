@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/deadlines.h"
 #include "transfer/engine_context.h"
 #include "transfer/engine_view.h"
@@ -74,7 +75,10 @@ class LongWaits {
   std::optional<NearTexts> Look(Side side, const MatchKey& key,
                                 const NearMisses::Counts& counts = nullptr);
   // A half has ended by its deadline: for a while it is told of to whoever looks.
-  void Remember(Side side, const MatchKey& key) { near_.Remember(context_.now, side, key); }
+  void Remember(Side side, const MatchKey& key) {
+    home_.Check();
+    near_.Remember(context_.now, side, key);
+  }
   // `why` with what there is here and at the other node, as far as anybody has looked.
   absl::Status WithNear(const Posted& half, const absl::Status& why, std::optional<NearTexts> ours,
                         std::optional<NearTexts> theirs) const;
@@ -96,6 +100,7 @@ class LongWaits {
   const Hooks hooks_;
   NearMisses near_;
   Deadlines looks_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

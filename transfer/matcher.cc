@@ -22,6 +22,7 @@ class MemberHash {
 }  // namespace
 
 TransferMatcher::Result TransferMatcher::Add(const HashedKey& key, Half half) {
+  home_.Check();
   if (key.key().count > 1) return AddConvoy(key, half);
   if (const Member* const member = FindMember(key.key())) {
     const bool in_use = member->half.side == half.side;
@@ -97,6 +98,7 @@ const TransferMatcher::Member* TransferMatcher::FindMember(const MatchKey& key) 
 }
 
 std::optional<Half> TransferMatcher::Find(const HashedKey& key) const {
+  home_.Check();
   const auto& waiting = waiting_.Of(key);
   auto entry = waiting.find(key);
   if (entry != waiting.end()) return entry->second;
@@ -106,6 +108,7 @@ std::optional<Half> TransferMatcher::Find(const HashedKey& key) const {
 }
 
 bool TransferMatcher::Remove(const HashedKey& key, Half half) {
+  home_.Check();
   auto& waiting = waiting_.Of(key);
   auto entry = waiting.find(key);
   if (entry == waiting.end() || !(entry->second == half)) return false;

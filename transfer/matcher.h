@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "base/home.h"
 #include "transfer/sharded_map.h"
 #include "transfer/types.h"
 
@@ -87,6 +88,7 @@ class TransferMatcher {
   ShardedMap<uint64_t, Member> members_;
   size_t convoys_ = 0;
   size_t singles_ = 0;  // halves that wait under a key of their own
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -17,6 +17,7 @@ constexpr absl::Duration kSweepEvery = absl::Milliseconds(100);
 }  // namespace
 
 absl::Status MemberNews::Join(SessionId session, const MemberPlace& where, absl::string_view name) {
+  home_.Check();
   ASSIGN_OR_RETURN(const bool more, members_.Join(session, where, name));
   if (!more) return absl::OkStatus();
   FlightRecorder::Get().Record("member.join", session.value(), where.device.value());
@@ -25,6 +26,7 @@ absl::Status MemberNews::Join(SessionId session, const MemberPlace& where, absl:
 }
 
 void MemberNews::LeaveAll(SessionId session) {
+  home_.Check();
   for (const MemberPlace& where : members_.Leave(context_.now, session)) {
     const bool deserted = members_.FindDeserted(where.domain, where.device) != nullptr;
     FlightRecorder::Get().Record(deserted ? "member.last" : "member.leave", session.value(),
@@ -35,6 +37,7 @@ void MemberNews::LeaveAll(SessionId session) {
 }
 
 void MemberNews::OnPeerUp(PeerId peer) {
+  home_.Check();
   members_.OnPeerUp(context_.now, peer);
   for (const auto& [where, place] : members_.places()) {
     if (place.owner == context_.devices.self) SayMembers(peer, where, place);
@@ -56,6 +59,7 @@ void MemberNews::SayMembers(PeerId peer, const MemberPlace& where, const Members
 }
 
 bool MemberNews::OnTold(PeerId peer, const MembersTold& message) {
+  home_.Check();
   if (context_.owners.Find(message.device) != peer || message.last.size() > Members::kMostName) {
     return false;
   }
@@ -73,6 +77,7 @@ const Members::Place* MemberNews::Deserted(Side side, const MatchKey& key) const
 }
 
 absl::Status MemberNews::WhyInVain(const Posted& half) const {
+  home_.Check();
   const Side side = half.spec.side;
   const Members::Place* const place = Deserted(side, half.spec.key);
   if (place == nullptr) return absl::OkStatus();
@@ -97,6 +102,7 @@ void MemberNews::WantSweep() {
 }
 
 bool MemberNews::TakeSweep(bool under_way) {
+  home_.Check();
   if (members_.OnTime(context_.now)) sweep_at_ = context_.now;
   if (under_way || sweep_at_ > context_.now) return false;
   sweep_at_ = absl::InfiniteFuture();
@@ -104,6 +110,9 @@ bool MemberNews::TakeSweep(bool under_way) {
   return true;
 }
 
-absl::Time MemberNews::NextSweep() const { return std::min(sweep_at_, members_.NextTime()); }
+absl::Time MemberNews::NextSweep() const {
+  home_.Check();
+  return std::min(sweep_at_, members_.NextTime());
+}
 
 }  // namespace ferry

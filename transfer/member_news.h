@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/members.h"
 #include "transfer/peer_message.h"
@@ -32,9 +33,15 @@ class MemberNews {
 
   // A link is up: the peer is told all places of this daemon.
   void OnPeerUp(PeerId peer);
-  void OnPeerLost(PeerId peer) { members_.OnPeerLost(peer); }
+  void OnPeerLost(PeerId peer) {
+    home_.Check();
+    members_.OnPeerLost(peer);
+  }
   // The peer has left, with its devices.
-  void Forget(PeerId peer) { members_.Forget(peer); }
+  void Forget(PeerId peer) {
+    home_.Check();
+    members_.Forget(peer);
+  }
   // False for a message that makes no sense: the device is not the peer's, or a bound is passed.
   bool OnTold(PeerId peer, const MembersTold& message);
 
@@ -61,6 +68,7 @@ class MemberNews {
   Members members_;
   absl::Time sweep_at_ = absl::InfiniteFuture();  // when the next sweep begins
   absl::Time last_sweep_ = absl::InfinitePast();
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

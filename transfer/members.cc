@@ -47,6 +47,7 @@ void Members::ForgetOldest(OfOwner& owner) {
 
 absl::StatusOr<bool> Members::Join(SessionId session, const MemberPlace& where,
                                    absl::string_view name) {
+  home_.Check();
   std::vector<MemberPlace>& joined = of_sessions_[session];
   if (absl::c_linear_search(joined, where)) {
     for (Member& member : places_.at(where).members) {
@@ -72,6 +73,7 @@ absl::StatusOr<bool> Members::Join(SessionId session, const MemberPlace& where,
 }
 
 std::vector<MemberPlace> Members::Leave(absl::Time now, SessionId session) {
+  home_.Check();
   const auto found = of_sessions_.find(session);
   if (found == of_sessions_.end()) return {};
   std::vector<MemberPlace> joined = std::move(found->second);
@@ -94,6 +96,7 @@ std::vector<MemberPlace> Members::Leave(absl::Time now, SessionId session) {
 
 bool Members::OnTold(absl::Time now, PeerId peer, const MemberPlace& where, uint32_t count,
                      absl::string_view last) {
+  home_.Check();
   auto entry = places_.find(where);
   if (entry == places_.end()) {
     OfOwner& owner = owners_[peer];
@@ -112,6 +115,7 @@ bool Members::OnTold(absl::Time now, PeerId peer, const MemberPlace& where, uint
 }
 
 void Members::OnPeerLost(PeerId peer) {
+  home_.Check();
   const auto owner = owners_.find(peer);
   if (owner == owners_.end()) return;
   owner->second.rejoin_until = absl::InfiniteFuture();
@@ -122,6 +126,7 @@ void Members::OnPeerLost(PeerId peer) {
 }
 
 void Members::OnPeerUp(absl::Time now, PeerId peer) {
+  home_.Check();
   const auto owner = owners_.find(peer);
   if (owner != owners_.end() && owner->second.populated > 0) {
     owner->second.rejoin_until = now + kRejoin;
@@ -130,6 +135,7 @@ void Members::OnPeerUp(absl::Time now, PeerId peer) {
 }
 
 void Members::Forget(PeerId peer) {
+  home_.Check();
   if (owners_.erase(peer) == 0) return;
   for (auto entry = places_.begin(); entry != places_.end();) {
     const auto here = entry++;
@@ -141,6 +147,7 @@ void Members::Forget(PeerId peer) {
 
 const Members::Place* Members::FindDeserted(const std::string& domain,
                                             GlobalDeviceId device) const {
+  home_.Check();
   if (deserted_ == 0) return nullptr;
   const auto found = places_.find(MemberPlace{device, domain});
   return found == places_.end() || found->second.count > 0 ? nullptr : &found->second;
@@ -157,6 +164,7 @@ bool Members::DesertLost(absl::Time now, PeerId peer) {
 }
 
 bool Members::OnTime(absl::Time now) {
+  home_.Check();
   if (now < next_time_) return false;
   bool any = false;
   next_time_ = absl::InfiniteFuture();

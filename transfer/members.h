@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "transfer/types.h"
 
@@ -116,6 +117,7 @@ class Members {
   absl::btree_map<PeerId, OfOwner> owners_;
   size_t deserted_ = 0;
   absl::Time next_time_ = absl::InfiniteFuture();
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

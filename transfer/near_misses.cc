@@ -40,14 +40,19 @@ void NearMisses::Insert(const Entry& entry) {
   by_key_.insert(entry);
 }
 
-void NearMisses::Add(Side side, const MatchKey& key) { Insert({side, &key}); }
+void NearMisses::Add(Side side, const MatchKey& key) {
+  home_.Check();
+  Insert({side, &key});
+}
 
 void NearMisses::Remove(Side side, const MatchKey& key) {
+  home_.Check();
   by_devices_.erase({side, &key});
   by_key_.erase({side, &key});
 }
 
 void NearMisses::Remember(absl::Time now, Side side, const MatchKey& key) {
+  home_.Check();
   BeginTurn(now);
   if (memories_left_ == 0) return;
   --memories_left_;
@@ -70,6 +75,7 @@ void NearMisses::ForgetOldest() {
 
 std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const MatchKey& wanted,
                                                const Counts& counts) const {
+  home_.Check();
   std::vector<Miss> found;
   const Entry probe{side, &wanted};
   const auto add = [&](Kind kind, const Entry& entry) {
@@ -149,10 +155,14 @@ void NearMisses::BeginTurn(absl::Time now) {
 }
 
 bool NearMisses::TakeSearch(absl::Time now) {
+  home_.Check();
   BeginTurn(now);
   return searches_left_ > 0 && searches_left_-- > 0;
 }
 
-bool NearMisses::TakeAddition() { return additions_left_ > 0 && additions_left_-- > 0; }
+bool NearMisses::TakeAddition() {
+  home_.Check();
+  return additions_left_ > 0 && additions_left_-- > 0;
+}
 
 }  // namespace ferry

@@ -15,6 +15,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -102,6 +103,7 @@ class NearMisses {
   size_t searches_left_ = 0;
   size_t additions_left_ = 0;
   size_t memories_left_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -18,19 +18,25 @@ OfferBook::OfferBook(const Bounds& bounds, size_t peers) : bounds_(bounds) {
   while (peers_.size() < peers) AddPeer();
 }
 
-void OfferBook::AddPeer() { peers_.emplace_back(bounds_.kept_per_peer); }
+void OfferBook::AddPeer() {
+  home_.Check();
+  peers_.emplace_back(bounds_.kept_per_peer);
+}
 
 void OfferBook::SetBounds(const Bounds& bounds) {
+  home_.Check();
   bounds_ = bounds;
   for (OfPeer& peer : peers_) peer.kept.SetMost(bounds.kept_per_peer);
 }
 
 Offered* OfferBook::Find(PeerId peer, TransferId transfer) const {
+  home_.Check();
   const auto entry = offers_.find(std::make_pair(peer, transfer));
   return entry == offers_.end() ? nullptr : entry->second.get();
 }
 
 std::vector<Offered*> OfferBook::Of(PeerId peer) const {
+  home_.Check();
   std::vector<Offered*> found;
   for (const auto& [id, offered] : offers_) {
     if (id.first == peer) found.push_back(offered.get());
@@ -39,6 +45,7 @@ std::vector<Offered*> OfferBook::Of(PeerId peer) const {
 }
 
 std::vector<Offered*> OfferBook::Waiting() const {
+  home_.Check();
   std::vector<Offered*> found;
   found.reserve(waiting_transfers_);
   for (const auto& [id, offered] : offers_) {
@@ -49,6 +56,7 @@ std::vector<Offered*> OfferBook::Waiting() const {
 
 absl::Status OfferBook::RoomFor(absl::Time now, PeerId peer, const Offer& offer,
                                 absl::string_view node) const {
+  home_.Check();
   const KeptBytes& kept = peers_[peer.value()].kept;
   const uint64_t bytes = KeptBytesOf(offer.key, offer.layout);
   if (kept.Fits(bytes)) return absl::OkStatus();
@@ -57,6 +65,7 @@ absl::Status OfferBook::RoomFor(absl::Time now, PeerId peer, const Offer& offer,
 }
 
 Offered* OfferBook::Add(absl::Time now, PeerId peer, Offer&& offer) {
+  home_.Check();
   auto owned = std::make_unique<Offered>();
   const auto [entry, added] =
       offers_.try_emplace(std::make_pair(peer, offer.transfer), std::move(owned));
@@ -77,6 +86,7 @@ void OfferBook::Keep(absl::Time now, Offered& offered, uint64_t bytes) {
 }
 
 void OfferBook::Erase(absl::Time now, Offered& offered) {
+  home_.Check();
   FERRY_CHECK(!offered.in_matcher);
   Keep(now, offered, 0);
   offers_.erase(std::make_pair(offered.peer, offered.offer.transfer));
@@ -85,12 +95,14 @@ void OfferBook::Erase(absl::Time now, Offered& offered) {
 // --- Those that wait.
 
 bool OfferBook::MayWait(PeerId peer, const Offer& offer) const {
+  home_.Check();
   return peers_[peer.value()].waiting.Fits(bounds_.waiting_per_peer, offer.uid,
                                            SessionOf(offer.transfer), offer.key.count);
 }
 
 absl::Status OfferBook::WhyNotWait(absl::Time now, const Offered& offered,
                                    absl::string_view node) const {
+  home_.Check();
   const OfferShares& shares = peers_[offered.peer.value()].waiting;
   const size_t most = bounds_.waiting_per_peer;
   const uint32_t uid = offered.offer.uid;
@@ -106,6 +118,7 @@ absl::Status OfferBook::WhyNotWait(absl::Time now, const Offered& offered,
 }
 
 void OfferBook::Wait(absl::Time now, Offered& offered) {
+  home_.Check();
   const Offer& offer = offered.offer;
   offered.in_matcher = true;
   offered.came = now;
@@ -117,6 +130,7 @@ void OfferBook::Wait(absl::Time now, Offered& offered) {
 }
 
 void OfferBook::WaitNoMore(absl::Time now, Offered& offered) {
+  home_.Check();
   const Offer& offer = offered.offer;
   offered.in_matcher = false;
   peers_[offered.peer.value()].waiting.Give(now, offer.uid, SessionOf(offer.transfer),

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/reason.h"
 #include "transfer/kept_bytes.h"
 #include "transfer/offer_shares.h"
@@ -94,7 +95,10 @@ class OfferBook {
     return PlacedList<Offered, &Offered::place>::Next(offered);
   }
   const Offered* young() const { return young_; }
-  Offered& PassYoung() { return *std::exchange(young_, NextWaiting(*young_)); }
+  Offered& PassYoung() {
+    home_.Check();
+    return *std::exchange(young_, NextWaiting(*young_));
+  }
   size_t waiting() const { return waiting_transfers_; }
   uint64_t kept(PeerId peer) const { return peers_[peer.value()].kept.bytes(); }
 
@@ -113,6 +117,7 @@ class OfferBook {
   PlacedList<Offered, &Offered::place> waiting_;
   Offered* young_ = nullptr;
   size_t waiting_transfers_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine knows of one peer daemon and the link to it. Home: control.
+// What the engine knows of one peer daemon and the link to it. Plain data. Home: control.
 #pragma once
 
 #include <optional>

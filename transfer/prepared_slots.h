@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -16,6 +17,7 @@ class PreparedSlots {
  public:
   // The slot of a batch for one more of its sends; 0: all kPreparedSlots are taken.
   uint32_t Take(TransferId batch) {
+    home_.Check();
     const auto [entry, first] = batches_.try_emplace(batch);
     Use& use = entry->second;
     if (first) {
@@ -34,6 +36,7 @@ class PreparedSlots {
   }
   // One send of the batch, which has a slot, is over.
   void Return(TransferId batch) {
+    home_.Check();
     const auto entry = batches_.find(batch);
     if (--entry->second.sends > 0) return;
     returned_.push_back(entry->second.slot);
@@ -48,6 +51,7 @@ class PreparedSlots {
   absl::flat_hash_map<TransferId, Use> batches_;  // by the batch's first transfer
   std::vector<uint32_t> returned_;
   uint32_t given_ = 0;  // the highest slot that was ever taken
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -35,9 +35,13 @@ RouteChoice::RouteChoice(const DeviceMap& devices, const DeviceOwners& owners,
       by_estimate_(by_estimate),
       comm_of_(std::move(comm_of)) {}
 
-void RouteChoice::AddPeer() { peers_.emplace_back(); }
+void RouteChoice::AddPeer() {
+  home_.Check();
+  peers_.emplace_back();
+}
 
 void RouteChoice::OnPeerUp(PeerId id, RouteTable routes, absl::flat_hash_set<GlobalDeviceId> gpus) {
+  home_.Check();
   OfPeer& peer = peers_[id.value()];
   peer.up = true;
   for (auto& row : peer.estimates) {
@@ -49,6 +53,7 @@ void RouteChoice::OnPeerUp(PeerId id, RouteTable routes, absl::flat_hash_set<Glo
 }
 
 void RouteChoice::OnPeerRoutes(PeerId id, RouteTable routes) {
+  home_.Check();
   OfPeer& peer = peers_[id.value()];
   peer.routes = std::move(routes);
   peer.unmapped.Clear();
@@ -58,6 +63,7 @@ void RouteChoice::OnPeerRoutes(PeerId id, RouteTable routes) {
 }
 
 void RouteChoice::OnPeerLost(PeerId id) {
+  home_.Check();
   OfPeer& peer = peers_[id.value()];
   peer.up = false;
   peer.groups = false;
@@ -66,14 +72,17 @@ void RouteChoice::OnPeerLost(PeerId id) {
 }
 
 void RouteChoice::SetLastError(PeerId peer, absl::Status why) {
+  home_.Check();
   peers_[peer.value()].last_error = std::move(why);
 }
 
 RouteEstimate& RouteChoice::EstimateOf(Route route, const MatchKey& key) {
+  home_.Check();
   return const_cast<RouteEstimate&>(Measured(route, key.source, key.destination));
 }
 
 bool RouteChoice::InOrder(Route route) const {
+  home_.Check();
   return std::find(order_.begin(), order_.end(), route) != order_.end();
 }
 
@@ -105,6 +114,7 @@ absl::string_view RouteChoice::KindsObject(Route route, const Ends& ends) const 
 }
 
 bool RouteChoice::MakesGroups(PeerId peer, const Clique& clique) const {
+  home_.Check();
   return peers_[peer.value()].groups &&
          KindsObject(Route::kNccl, EndsOf(clique.low, clique.high)).empty();
 }
@@ -117,6 +127,7 @@ const RouteEstimate& RouteChoice::Measured(Route route, GlobalDeviceId source,
 }
 
 bool RouteChoice::Available(Route route, GlobalDeviceId source, GlobalDeviceId destination) const {
+  home_.Check();
   const Ends& ends = EndsOf(source, destination);
   if (ends.peer == devices_.self) return route == Route::kLocal;
   if (route == Route::kLocal) return false;
@@ -128,6 +139,7 @@ bool RouteChoice::Available(Route route, GlobalDeviceId source, GlobalDeviceId d
 
 std::string RouteChoice::WhyNot(Route route, GlobalDeviceId source,
                                 GlobalDeviceId destination) const {
+  home_.Check();
   if (!InOrder(route)) {
     return "not in the configured order of routes";
   }
@@ -155,6 +167,7 @@ std::string RouteChoice::WhyNot(Route route, GlobalDeviceId source,
 RouteChoice::Picked RouteChoice::Pick(absl::Time now, GlobalDeviceId source,
                                       GlobalDeviceId destination, uint64_t bytes, uint8_t excluded,
                                       bool lasting) const {
+  home_.Check();
   Route first = Route::kUnspecified;
   Picked best;
   std::optional<RouteTime> best_time;
@@ -219,6 +232,7 @@ const RoutePrior* RouteChoice::PriorOf(Route route, GlobalDeviceId source,
 }
 
 bool RouteChoice::SmsBusy(absl::Time now, const Clique& clique) const {
+  home_.Check();
   const CommRecord* const comm = comm_of_(clique);
   if (comm != nullptr && comm->sms.busy(now)) return true;
   for (const GlobalDeviceId device : {clique.low, clique.high}) {
@@ -229,6 +243,7 @@ bool RouteChoice::SmsBusy(absl::Time now, const Clique& clique) const {
 }
 
 std::optional<absl::Duration> RouteChoice::UsualGroup(PeerId peer, const Clique& clique) const {
+  home_.Check();
   const RouteEstimate& measured =
       peers_[peer.value()].estimates[1][static_cast<size_t>(Route::kNccl)];
   if (const std::optional<absl::Duration> latency = measured.latency()) return latency;
@@ -288,6 +303,7 @@ std::string RouteChoice::ExplainChoice(const RouteOption& option, bool first, bo
 
 std::vector<RouteOption> RouteChoice::Explain(absl::Time now, GlobalDeviceId source,
                                               GlobalDeviceId destination, uint64_t bytes) const {
+  home_.Check();
   const bool decides = owners_[destination] == devices_.self;
   const PeerId peer = owners_[decides ? source : destination];
   const Picked picked = Pick(now, source, destination, bytes, 0, false);

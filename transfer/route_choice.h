@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/comm_record.h"
 #include "transfer/device_owners.h"
 #include "transfer/route_estimate.h"
@@ -66,12 +67,18 @@ class RouteChoice {
               bool by_estimate, CommOf comm_of);
 
   // False: the first route of the order that is available is taken.
-  void SetByEstimate(bool by_estimate) { by_estimate_ = by_estimate; }
+  void SetByEstimate(bool by_estimate) {
+    home_.Check();
+    by_estimate_ = by_estimate;
+  }
 
   // --- What it is told of peers, by PeerId.
 
   void AddPeer();  // the next PeerId
-  void OnDevicesChanged() { last_ends_.reset(); }
+  void OnDevicesChanged() {
+    home_.Check();
+    last_ends_.reset();
+  }
   // The link is up. What was measured before was of another life of the peer, or of another
   // network.
   void OnPeerUp(PeerId peer, RouteTable routes, absl::flat_hash_set<GlobalDeviceId> gpus);
@@ -81,14 +88,20 @@ class RouteChoice {
   void SetLastError(PeerId peer, absl::Status why);
   // Kernels of ours found the SMs of our GPU `device` busy: until then nothing that needs SMs is
   // started quickly there.
-  void OnSmsBusy(GlobalDeviceId device, absl::Time until) { sms_busy_until_[device] = until; }
+  void OnSmsBusy(GlobalDeviceId device, absl::Time until) {
+    home_.Check();
+    sms_busy_until_[device] = until;
+  }
 
   // What was measured of transfers like this one, to be told of a launch (OnLaunch) and of its end
   // (OnDone). It stays where it is: by the end of the launch another peer may have the device, or
   // the device be of another kind.
   RouteEstimate& EstimateOf(Route route, const MatchKey& key);
   // Arenas of the peer's that `mapped` could not reach.
-  UnmappedArenas& UnmappedOf(PeerId peer) { return peers_[peer.value()].unmapped; }
+  UnmappedArenas& UnmappedOf(PeerId peer) {
+    home_.Check();
+    return peers_[peer.value()].unmapped;
+  }
   const UnmappedArenas& UnmappedOf(PeerId peer) const { return peers_[peer.value()].unmapped; }
 
   // --- Questions.
@@ -169,6 +182,7 @@ class RouteChoice {
   std::deque<OfPeer> peers_;               // by PeerId; they stay where they are
   mutable std::optional<Ends> last_ends_;  // a batch has the same again and again
   absl::btree_map<GlobalDeviceId, absl::Time> sms_busy_until_;  // of our GPUs, as lanes say
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -23,6 +23,7 @@ void RouteEstimate::Mean::Add(double sample) {
 }
 
 void RouteEstimate::OnLaunch(absl::Time now) {
+  home_.Check();
   last_launch_ = now;
   if (running_++ > 0) return;
   since_ = now;
@@ -32,6 +33,7 @@ void RouteEstimate::OnLaunch(absl::Time now) {
 }
 
 void RouteEstimate::OnDone(absl::Time now, uint64_t bytes, bool moved) {
+  home_.Check();
   FERRY_CHECK(running_ > 0);
   --running_;
   ++launches_;
@@ -49,12 +51,14 @@ void RouteEstimate::OnDone(absl::Time now, uint64_t bytes, bool moved) {
 }
 
 void RouteEstimate::Forget() {
+  home_.Check();
   seconds_.Forget();
   bytes_per_second_.Forget();
   clean_ = false;
 }
 
 std::optional<RouteTime> RouteEstimate::TimeFor(uint64_t bytes, const RoutePrior* prior) const {
+  home_.Check();
   const bool small = bytes <= kLatencyBytes;
   const bool measured = small ? seconds_.known() : bytes_per_second_.known();
   if (!measured && prior == nullptr) return std::nullopt;
@@ -67,11 +71,13 @@ std::optional<RouteTime> RouteEstimate::TimeFor(uint64_t bytes, const RoutePrior
 }
 
 std::optional<absl::Duration> RouteEstimate::latency() const {
+  home_.Check();
   if (!seconds_.known()) return std::nullopt;
   return absl::Seconds(seconds_.value());
 }
 
 std::optional<double> RouteEstimate::bytes_per_second() const {
+  home_.Check();
   if (!bytes_per_second_.known()) return std::nullopt;
   return bytes_per_second_.value();
 }

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "base/home.h"
 
 namespace ferry {
 
@@ -87,6 +88,7 @@ class RouteEstimate {
   size_t launches_ = 0;
   uint64_t moved_ = 0;
   bool clean_ = true;  // all its launches moved their bytes, and Forget() was not called meanwhile
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

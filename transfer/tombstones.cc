@@ -25,6 +25,7 @@ Tombstones::Tombstone Tombstones::Remove(Place place) {
 }
 
 void Tombstones::Put(PeerId peer, Tombstone tombstone) {
+  home_.Check();
   if (const auto old = by_key_.find(HashedKey(tombstone.key)); old != by_key_.end()) {
     Remove(old->second);
   }
@@ -51,6 +52,7 @@ void Tombstones::Leave(absl::Time now, PeerId peer, Side side, const MatchKey& k
 
 std::optional<Tombstones::Tombstone> Tombstones::Take(absl::Time now, Side side,
                                                       const HashedKey& key) {
+  home_.Check();
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return std::nullopt;
   Tombstone tombstone = Remove(found->second);
@@ -59,11 +61,13 @@ std::optional<Tombstones::Tombstone> Tombstones::Take(absl::Time now, Side side,
 }
 
 void Tombstones::Forget(PeerId peer) {
+  home_.Check();
   OfPeer& of = of_peers_[peer.value()];
   while (!of.oldest_first.empty()) Remove({peer, of.oldest_first.begin()});
 }
 
 void Tombstones::Expire(absl::Time now, size_t most) {
+  home_.Check();
   if (now < next_expiry_) return;
   next_expiry_ = absl::InfiniteFuture();
   for (size_t peer = 0; peer < of_peers_.size(); ++peer) {

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/matcher.h"
 #include "transfer/types.h"
 
@@ -30,7 +31,10 @@ class Tombstones {
       : most_(most), most_bytes_(most_bytes), of_peers_(peers) {}
 
   // There is one peer more.
-  void AddPeer() { of_peers_.emplace_back(); }
+  void AddPeer() {
+    home_.Check();
+    of_peers_.emplace_back();
+  }
 
   struct Tombstone {
     MatchKey key;
@@ -77,6 +81,7 @@ class Tombstones {
   std::deque<OfPeer> of_peers_;
   absl::flat_hash_map<HashedKey, Place> by_key_;  // by the keys in the lists
   absl::Time next_expiry_ = absl::InfiniteFuture();
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

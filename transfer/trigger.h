@@ -29,6 +29,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/home.h"
 #include "device/lane.h"
 #include "device/prepared_batch.h"
 
@@ -61,10 +62,12 @@ class Trigger {
 
   // A transfer joins the bundle, or leaves it. Nothing fires before all of a batch have joined.
   void Arm() {
+    home_.Check();
     words_.own->Arm();
     if (words_.source != nullptr) words_.source->Arm();
   }
   void Disarm() {
+    home_.Check();
     words_.own->Disarm();
     if (words_.source != nullptr) words_.source->Disarm();
   }
@@ -79,11 +82,18 @@ class Trigger {
     return words_.other == nullptr || __atomic_load_n(words_.other, __ATOMIC_SEQ_CST) >= next();
   }
   // Firing next() begins.
-  void Begin() { begun_ = true; }
+  void Begin() {
+    home_.Check();
+    begun_ = true;
+  }
   // Firing next() has not been: it begins anew when it may. False if it had not begun.
-  bool TakeBack() { return std::exchange(begun_, false); }
+  bool TakeBack() {
+    home_.Check();
+    return std::exchange(begun_, false);
+  }
   // Firing next() has not been, and no firing begins any more.
   void Stop() {
+    home_.Check();
     begun_ = false;
     stopped_ = true;
   }
@@ -91,6 +101,7 @@ class Trigger {
   // batches are told. True if it is over for all of them: then next() is the firing after. `n` is
   // next(), or an older firing if the bundle has lost transfers since `n` began.
   bool Over(uint64_t n, uint32_t transfers, size_t all) {
+    home_.Check();
     words_.own->Over(n, transfers);
     if (words_.source != nullptr) words_.source->Over(n, transfers);
     transfers_over_ += transfers;
@@ -108,6 +119,7 @@ class Trigger {
   size_t transfers_over_ = 0;  // transfers for which firing next() is over; less than all
   bool begun_ = false;
   bool stopped_ = false;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 namespace ferry {
 
 bool UnmappedArenas::Contains(absl::Time now, const Clique& clique, const Layout& source) const {
+  home_.Check();
   const Pair* const pair = Find(clique);
   if (pair == nullptr) return false;
   return absl::c_any_of(source.extents(), [&](const Range& extent) {
@@ -18,6 +19,7 @@ bool UnmappedArenas::Contains(absl::Time now, const Clique& clique, const Layout
 }
 
 void UnmappedArenas::OnTry(absl::Time now, const Clique& clique, const Layout& source) {
+  home_.Check();
   const auto pair = pairs_.find(clique);
   if (pair == pairs_.end()) return;
   for (const Range& extent : source.extents()) {
@@ -28,6 +30,7 @@ void UnmappedArenas::OnTry(absl::Time now, const Clique& clique, const Layout& s
 
 void UnmappedArenas::OnRefused(absl::Time now, const Clique& clique, const Layout& source,
                                std::string why) {
+  home_.Check();
   Pair& pair = pairs_[clique];
   if (pair.arenas.size() >= kMost) pair.arenas.clear();  // arenas come and go
   for (const Range& extent : source.extents()) {
@@ -40,6 +43,7 @@ void UnmappedArenas::OnRefused(absl::Time now, const Clique& clique, const Layou
 }
 
 void UnmappedArenas::OnReached(const Clique& clique, const Layout& source) {
+  home_.Check();
   const auto pair = pairs_.find(clique);
   if (pair == pairs_.end()) return;
   for (const Range& extent : source.extents()) pair->second.arenas.erase(extent.arena);
@@ -47,6 +51,7 @@ void UnmappedArenas::OnReached(const Clique& clique, const Layout& source) {
 }
 
 const UnmappedArenas::Pair* UnmappedArenas::Find(const Clique& clique) const {
+  home_.Check();
   const auto found = pairs_.find(clique);
   return found == pairs_.end() ? nullptr : &found->second;
 }

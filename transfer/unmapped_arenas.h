@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "transfer/clique/group.h"
 #include "transfer/layout.h"
@@ -30,7 +31,10 @@ class UnmappedArenas {
   void OnTry(absl::Time now, const Clique& clique, const Layout& source);
   void OnRefused(absl::Time now, const Clique& clique, const Layout& source, std::string why);
   void OnReached(const Clique& clique, const Layout& source);
-  void Clear() { pairs_.clear(); }
+  void Clear() {
+    home_.Check();
+    pairs_.clear();
+  }
 
   // When the arena is tried again, and how long it was left alone for that.
   struct Arena {
@@ -46,6 +50,7 @@ class UnmappedArenas {
 
  private:
   absl::flat_hash_map<Clique, Pair> pairs_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

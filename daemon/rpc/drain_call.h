@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operator's call to drain, from start to end; deletes itself. Home: control, except that gRPC
-// calls OnCancel and OnDone on its threads.
+// One operator's call to drain, from start to end; deletes itself. What it has is touched by its
+// tasks on control alone; gRPC calls its functions on threads of gRPC.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -27,6 +27,7 @@ void ForEachArena(const Layout& layout, Function function) {
 }  // namespace
 
 absl::Status ArenaBook::Reserve(uint64_t bytes, size_t slots) {
+  home_.Check();
   if (use_.arenas >= quota_.arenas || slots > quota_.arenas - use_.arenas) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaArenas,
                  absl::StrCat("register an arena: ", session_.ToString(), " has ", use_.arenas,
@@ -49,17 +50,20 @@ absl::Status ArenaBook::Reserve(uint64_t bytes, size_t slots) {
 }
 
 void ArenaBook::Unreserve(uint64_t bytes, size_t slots) {
+  home_.Check();
   use_.arenas -= slots;
   use_.bytes -= bytes;
 }
 
 Arena& ArenaBook::Add(std::unique_ptr<Arena> arena) {
+  home_.Check();
   Arena& added = *arena;
   arenas_[added.id] = std::move(arena);
   return added;
 }
 
 absl::StatusOr<Arena*> ArenaBook::Find(ArenaId id) {
+  home_.Check();
   auto it = arenas_.find(id);
   if (it != arenas_.end() && !it->second->of_job && !it->second->freed) return it->second.get();
   if (released_.contains(id)) {
@@ -71,6 +75,7 @@ absl::StatusOr<Arena*> ArenaBook::Find(ArenaId id) {
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> ArenaBook::Take(ArenaId id) {
+  home_.Check();
   ASSIGN_OR_RETURN(Arena * arena, Find(id));
   if (arena->transfers > 0) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kFieldInvalid,
@@ -86,6 +91,7 @@ absl::StatusOr<std::unique_ptr<Arena>> ArenaBook::Take(ArenaId id) {
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> ArenaBook::Free(ArenaId id) {
+  home_.Check();
   ASSIGN_OR_RETURN(Arena * arena, Find(id));
   if (arena->transfers == 0) return Take(id);
   arena->freed = true;
@@ -103,6 +109,7 @@ void ArenaBook::Forget(ArenaId id) {
 }
 
 std::vector<std::unique_ptr<Arena>> ArenaBook::TakeUnused() {
+  home_.Check();
   std::vector<std::unique_ptr<Arena>> all;
   for (const ArenaId id : std::exchange(unused_, {})) {
     all.push_back(std::move(arenas_.extract(id).mapped()));
@@ -112,6 +119,7 @@ std::vector<std::unique_ptr<Arena>> ArenaBook::TakeUnused() {
 }
 
 void ArenaBook::CountOfJob(Arena& arena, uint64_t bytes) {
+  home_.Check();
   arena.awaited = false;
   arena.bytes = arena.held = bytes;
   ++use_of_jobs_.arenas;
@@ -119,6 +127,7 @@ void ArenaBook::CountOfJob(Arena& arena, uint64_t bytes) {
 }
 
 std::unique_ptr<Arena> ArenaBook::TakeOfJob(ArenaId id) {
+  home_.Check();
   const auto it = arenas_.find(id);
   std::unique_ptr<Arena> taken = std::move(it->second);
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
@@ -131,10 +140,12 @@ std::unique_ptr<Arena> ArenaBook::TakeOfJob(ArenaId id) {
 }
 
 void ArenaBook::Pin(const Layout& layout) {
+  home_.Check();
   ForEachArena(layout, [this](ArenaId id) { ++arenas_.find(id)->second->transfers; });
 }
 
 void ArenaBook::Unpin(const Layout& layout, uint64_t count) {
+  home_.Check();
   ForEachArena(layout, [this, count](ArenaId id) {
     Arena& arena = *arenas_.find(id)->second;
     arena.transfers -= count;
@@ -143,6 +154,7 @@ void ArenaBook::Unpin(const Layout& layout, uint64_t count) {
 }
 
 std::vector<const Arena*> ArenaBook::List() const {
+  home_.Check();
   std::vector<const Arena*> all;
   for (const auto& [id, arena] : arenas_) {
     if (!arena->awaited) all.push_back(arena.get());
@@ -152,6 +164,7 @@ std::vector<const Arena*> ArenaBook::List() const {
 }
 
 std::vector<std::unique_ptr<Arena>> ArenaBook::TakeAll() {
+  home_.Check();
   std::vector<std::unique_ptr<Arena>> all;
   for (auto& [id, arena] : arenas_) all.push_back(std::move(arena));
   arenas_.clear();

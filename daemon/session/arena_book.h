@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "device/memory.h"
 #include "transfer/layout.h"
@@ -108,6 +109,7 @@ class ArenaBook {
   absl::flat_hash_set<ArenaId> released_;  // ids that the client has released, see kReleasedKept
   std::deque<ArenaId> release_order_;      // the same ids, the oldest first
   std::vector<ArenaId> unused_;            // freed arenas that no transfer uses any more
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -46,6 +46,7 @@ uint64_t HeldBytes(const MemoryShare& memory) {
 
 void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& request, ReceivedFds fds,
                               Done done) {
+  home_.Check();
   LocalDevice* device = parts_.devices.Find(request.device);
   if (device == nullptr) {
     return done(
@@ -176,6 +177,7 @@ void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
 }
 
 absl::Status ArenaRegistrar::Release(Session& session, const AttachReleaseArena& request) {
+  home_.Check();
   ASSIGN_OR_RETURN(std::unique_ptr<Arena> arena, request.freed
                                                      ? session.arenas().Free(request.arena)
                                                      : session.arenas().Take(request.arena));

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/attach.h"
 #include "daemon/door.h"
@@ -58,7 +59,10 @@ class ArenaRegistrar {
   absl::Status Release(Session& session, const AttachReleaseArena& request);
 
   // The bound for arenas that are registered from now on.
-  void SetGpuBytes(uint64_t most) { options_.gpu_bytes = most; }
+  void SetGpuBytes(uint64_t most) {
+    home_.Check();
+    options_.gpu_bytes = most;
+  }
 
  private:
   // Whether the session may register such an arena of the device now, as far as its quota has no
@@ -70,6 +74,7 @@ class ArenaRegistrar {
 
   const Parts parts_;
   Options options_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -8,6 +8,7 @@
 namespace ferry {
 
 Arena& ArenaTable::Add(ArenaBook& book, std::unique_ptr<Arena> arena) {
+  home_.Check();
   arena->id = ArenaId(next_++);
   Arena& added = book.Add(std::move(arena));
   arenas_[added.id] = &added;
@@ -16,17 +17,20 @@ Arena& ArenaTable::Add(ArenaBook& book, std::unique_ptr<Arena> arena) {
 }
 
 void ArenaTable::Count(const Arena& arena) {
+  home_.Check();
   LocalDevice& device = *devices_.Find(arena.device);
   ++device.arenas;
   device.arena_bytes += arena.held;
 }
 
 Arena* ArenaTable::Find(ArenaId id) const {
+  home_.Check();
   auto it = arenas_.find(id);
   return it == arenas_.end() ? nullptr : it->second;
 }
 
 void ArenaTable::LetGo(std::unique_ptr<Arena> arena) {
+  home_.Check();
   FlightRecorder::Get().Record("arena.release", arena->id.value(), arena->session.value(),
                                arena->bytes);
   arenas_.erase(arena->id);

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/local_devices.h"
 #include "daemon/session/arena_book.h"
@@ -41,6 +42,7 @@ class ArenaTable {
   const std::function<void(ArenaId)> gone_;
   absl::flat_hash_map<ArenaId, Arena*> arenas_;
   uint64_t next_ = 1;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

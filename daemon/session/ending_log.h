@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -37,7 +38,10 @@ class EndingLog {
   explicit EndingLog(size_t failures_kept) : failures_kept_(failures_kept) {}
 
   // --- Counts. Of all transfers of the session, those of its jobs too.
-  void Count(bool ok, uint64_t count) { (ok ? transfers_ok_ : transfers_failed_) += count; }
+  void Count(bool ok, uint64_t count) {
+    home_.Check();
+    (ok ? transfers_ok_ : transfers_failed_) += count;
+  }
   uint64_t transfers_ok() const { return transfers_ok_; }
   uint64_t transfers_failed() const { return transfers_failed_; }
 
@@ -58,7 +62,10 @@ class EndingLog {
   // --- Watchers, one for each watch stream. `notify` is called by NotifyWatchers, after endings
   // were recorded.
   uint64_t AddWatcher(std::function<void()> notify);
-  void RemoveWatcher(uint64_t id) { watchers_.erase(id); }
+  void RemoveWatcher(uint64_t id) {
+    home_.Check();
+    watchers_.erase(id);
+  }
   void NotifyWatchers() const;
 
  private:
@@ -74,6 +81,7 @@ class EndingLog {
   uint64_t next_ = 1;  // number of the next ending
   absl::flat_hash_map<uint64_t, std::function<void()>> watchers_;
   uint64_t next_watcher_ = 1;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

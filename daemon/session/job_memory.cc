@@ -26,6 +26,7 @@ void JobMemory::DropOldestSpare(Session& session) {
 }
 
 absl::Status JobMemory::Reserve(Session& session, uint64_t bytes, size_t slots) {
+  home_.Check();
   absl::Status reserved = session.arenas().Reserve(bytes, slots);
   const std::vector<ArenaId> spare = spares(session.id());
   uint64_t spare_bytes = 0;
@@ -86,6 +87,7 @@ std::optional<ArenaId> JobMemory::TakeSpare(SessionId session, const LocalDevice
 
 absl::StatusOr<ArenaId> JobMemory::Take(Session& session, LocalDevice& device, uint64_t bytes,
                                         Mapped mapped) {
+  home_.Check();
   if (awaited_.empty()) {
     if (const std::optional<ArenaId> left = TakeSpare(session.id(), device, bytes)) return *left;
   }
@@ -103,6 +105,7 @@ absl::StatusOr<ArenaId> JobMemory::Take(Session& session, LocalDevice& device, u
 }
 
 void JobMemory::OnFreed() {
+  home_.Check();
   absl::flat_hash_set<SessionId> full;  // sessions whose quota is used up
   while (true) {
     // The first request of the session that was given memory longest ago.
@@ -150,12 +153,14 @@ void JobMemory::LetGo(std::unique_ptr<Arena> arena) {
 }
 
 void JobMemory::Forget(const Session& session) {
+  home_.Check();
   bytes_ -= session.arenas().use_of_jobs().bytes;
   of_session_.erase(session.id());
   awaited_.erase(session.id());
 }
 
 std::vector<ArenaId> JobMemory::spares(SessionId session) const {
+  home_.Check();
   const auto jobs = of_session_.find(session);
   return jobs == of_session_.end() ? std::vector<ArenaId>() : jobs->second.spares;
 }
@@ -217,6 +222,7 @@ void JobMemory::OnMade(ArenaId id, LocalDevice& device,
 }
 
 void JobMemory::Return(ArenaId id) {
+  home_.Check();
   Arena& arena = *arenas_.Find(id);
   Session& session = *sessions_.Find(arena.session);
   if (arena.awaited) {
@@ -234,6 +240,7 @@ void JobMemory::Return(ArenaId id) {
 }
 
 std::string JobMemory::TextOf(ArenaId id) const {
+  home_.Check();
   const Session& session = *sessions_.Find(arenas_.Find(id)->session);
   const std::deque<Awaited>& waits = awaited_.find(session.id())->second;
   const auto wait = std::find_if(waits.begin(), waits.end(),

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/local_devices.h"
 #include "daemon/session/arena_table.h"
@@ -117,6 +118,7 @@ class JobMemory {
   // By session, each in the order of asking; no deque is empty
   absl::btree_map<SessionId, std::deque<Awaited>> awaited_;
   uint64_t grants_ = 0;  // how often memory was given to a job
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

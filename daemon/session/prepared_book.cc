@@ -9,6 +9,7 @@
 namespace ferry {
 
 uint32_t PreparedBook::Add(TimelinePages& timelines, TransferId first, PostBatch& batch) {
+  home_.Check();
   uint32_t number = 0;
   for (const auto& [taken, record] : batches_) {
     if (taken != number) break;
@@ -27,21 +28,25 @@ uint32_t PreparedBook::Add(TimelinePages& timelines, TransferId first, PostBatch
 }
 
 PreparedRecord* PreparedBook::Find(uint32_t number) {
+  home_.Check();
   const auto entry = batches_.find(number);
   return entry == batches_.end() ? nullptr : &entry->second;
 }
 
 const PreparedRecord* PreparedBook::Find(uint32_t number) const {
+  home_.Check();
   const auto entry = batches_.find(number);
   return entry == batches_.end() ? nullptr : &entry->second;
 }
 
 void PreparedBook::OnEnded(uint32_t number) {
+  home_.Check();
   PreparedRecord& record = batches_.find(number)->second;
   if (--record.left == 0) record.batch->End();
 }
 
 PreparedBook::Released PreparedBook::TakeReleased() {
+  home_.Check();
   Released released;
   for (auto entry = batches_.begin(); entry != batches_.end();) {
     const PreparedRecord& record = entry->second;
@@ -57,21 +62,27 @@ PreparedBook::Released PreparedBook::TakeReleased() {
   return released;
 }
 
-bool PreparedBook::full() const { return batches_.size() == FERRY_PREPARED_BATCHES; }
+bool PreparedBook::full() const {
+  home_.Check();
+  return batches_.size() == FERRY_PREPARED_BATCHES;
+}
 
 size_t PreparedBook::armed() const {
+  home_.Check();
   return static_cast<size_t>(std::count_if(batches_.begin(), batches_.end(), [](const auto& entry) {
     return entry.second.left > 0 && entry.second.batch->armed();
   }));
 }
 
 uint64_t PreparedBook::firings() const {
+  home_.Check();
   uint64_t firings = past_firings_;
   for (const auto& [number, record] : batches_) firings += record.batch->firings();
   return firings;
 }
 
 void PreparedBook::ListIdle(std::vector<TransferId>& batches) const {
+  home_.Check();
   for (const auto& [number, record] : batches_) {
     if (record.left == 0 || record.joined || record.batch->Firing()) continue;
     std::vector<TransferId> idle;
@@ -89,6 +100,7 @@ void PreparedBook::ListIdle(std::vector<TransferId>& batches) const {
 }
 
 PreparedView PreparedBook::ViewOf(const TransferRow& row) const {
+  home_.Check();
   PreparedView view;
   view.waits_for = row.waits_for;
   const PreparedRecord* record = Find(row.batch);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/door.h"
 #include "daemon/post.h"
@@ -85,6 +86,7 @@ class PreparedBook {
  private:
   absl::btree_map<uint32_t, PreparedRecord> batches_;
   uint64_t past_firings_ = 0;  // firings of batches that are forgotten
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

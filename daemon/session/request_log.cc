@@ -7,6 +7,7 @@
 namespace ferry {
 
 std::optional<PostReply> RequestLog::Find(const PostBatch& batch) const {
+  home_.Check();
   if (batch.request_id.empty()) return std::nullopt;
   auto it = requests_.find(batch.request_id);
   if (it == requests_.end()) return std::nullopt;
@@ -19,6 +20,7 @@ std::optional<PostReply> RequestLog::Find(const PostBatch& batch) const {
 }
 
 void RequestLog::Remember(const PostBatch& batch, const PostReply& reply) {
+  home_.Check();
   if (batch.request_id.empty()) return;
   if (order_.size() == kRequestsKept) {
     requests_.erase(order_.front());

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "daemon/post.h"
 
 namespace ferry {
@@ -32,6 +33,7 @@ class RequestLog {
   };
   absl::flat_hash_map<std::string, Request> requests_;
   std::deque<std::string> order_;  // the ids in `requests_`, the oldest first
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -23,6 +23,7 @@ Session::Session(SessionId id, std::string name, std::string token, Credentials 
       of_uid_(of_uid) {}
 
 SessionUse Session::use() const {
+  home_.Check();
   SessionUse use;
   use.bytes = arenas_.use().bytes;
   use.arenas = arenas_.use().arenas;
@@ -31,6 +32,7 @@ SessionUse Session::use() const {
 }
 
 const std::string& Session::TagOf(const std::string& domain) {
+  home_.Check();
   if (auto known = domain_tags_.find(domain); known != domain_tags_.end()) return known->second;
   if (domain_tags_.size() == kDomainsKept) domain_tags_.clear();
   return domain_tags_[domain] = domain.empty() ? TagOfUid(limits_.domain_key, credentials_.uid)
@@ -38,6 +40,7 @@ const std::string& Session::TagOf(const std::string& domain) {
 }
 
 PostReply Session::Admit(PostBatch& batch) {
+  home_.Check();
   PostReply reply;
   reply.first_transfer_id = next_sequence_;
   if (batch.prepare) {
@@ -63,6 +66,7 @@ PostReply Session::Admit(PostBatch& batch) {
 }
 
 TransferId Session::AdmitOfJobs(const std::vector<TransferSpec>& specs) {
+  home_.Check();
   const TransferId first = MakeTransferId(id_, next_sequence_);
   next_sequence_ += specs.size();
   in_flight_ += specs.size();
@@ -74,6 +78,7 @@ TransferId Session::AdmitOfJobs(const std::vector<TransferSpec>& specs) {
 }
 
 void Session::OnEnded(const Ended& ended) {
+  home_.Check();
   const uint64_t sequence = SequenceOf(ended.transfer);
   const bool ok = ended.status.ok();
   arenas_.Unpin(ended.layout, ended.count);
@@ -91,6 +96,7 @@ void Session::OnEnded(const Ended& ended) {
 }
 
 void Session::AfterEndings(absl::Time now) {
+  home_.Check();
   const uint64_t freed = endings_.transfers_ok() + endings_.transfers_failed();
   if (freed == places_freed_) return;
   kept_.Settle(now);
@@ -100,6 +106,7 @@ void Session::AfterEndings(absl::Time now) {
 }
 
 std::vector<PreparedRecord::Asker> Session::TakeReleased() {
+  home_.Check();
   PreparedBook::Released released = prepared_.TakeReleased();
   LetGo(released.kept);
   return std::move(released.askers);

@@ -24,6 +24,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "base/retry_after.h"
 #include "daemon/attach.h"
@@ -69,9 +70,15 @@ class Session {
   uint64_t kept_bytes() const { return kept_.bytes(); }
   // What the session's transfers that are over have moved, those of jobs and prepared batches too.
   const Moved& moved() const { return moved_; }
-  void OnMoved(const Moved& moved) { moved_ += moved; }
+  void OnMoved(const Moved& moved) {
+    home_.Check();
+    moved_ += moved;
+  }
   TimelinePages& timelines() { return *timelines_; }
-  std::unique_ptr<TimelinePages> TakeTimelines() { return std::move(timelines_); }
+  std::unique_ptr<TimelinePages> TakeTimelines() {
+    home_.Check();
+    return std::move(timelines_);
+  }
 
   ArenaBook& arenas() { return arenas_; }
   const ArenaBook& arenas() const { return arenas_; }
@@ -166,6 +173,7 @@ class Session {
   RetryAfter places_;          // estimates when places for transfers will be free
   uint64_t places_freed_ = 0;  // endings that `places_` knows of
   Moved moved_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -30,6 +30,7 @@ absl::Status OutsideArena(const Layout& layout, const Range& extent, const Arena
 }  // namespace
 
 std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, absl::Time now) {
+  home_.Check();
   const SessionUse& quota = limits_.quota;
   const uint64_t wanted = in_flight_ + count;
   if (wanted > quota.transfers_in_flight) {
@@ -128,6 +129,7 @@ void Session::CheckRanges(PostBatch& batch, size_t entry, const Arena*& last,
 }
 
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
+  home_.Check();
   const uint64_t kept = CompleteKeys(batch);
   std::vector<Violation> violations = CheckRoom(batch, kept, now);
   const Arena* last = nullptr;

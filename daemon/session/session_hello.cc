@@ -70,6 +70,7 @@ absl::Status ClosedByOperator() {
 }  // namespace
 
 void SessionTable::OnConnected(Door::ConnectionId connection, const Credentials& credentials) {
+  home_.Check();
   size_t of_uid = 0;
   for (const auto& [other, stranger] : before_hello_) {
     if (stranger.credentials.uid == credentials.uid) ++of_uid;
@@ -234,6 +235,7 @@ absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
                                                     const Credentials& credentials,
                                                     int grpc_connection,
                                                     const std::function<bool(int)>& alive) {
+  home_.Check();
   auto it = by_token_.find(token);
   Session* session = it == by_token_.end() ? nullptr : Find(it->second);
   if (session == nullptr || session->credentials().uid != credentials.uid ||
@@ -254,6 +256,7 @@ absl::StatusOr<Session*> SessionTable::Authenticate(const std::string& token,
 }
 
 void SessionTable::OnTime(absl::Time now) {
+  home_.Check();
   while (!before_hello_.empty() && NextTimer() <= now) {
     const auto [connection, stranger] = *before_hello_.begin();
     OnGarbage(connection, stranger.credentials,
@@ -263,11 +266,13 @@ void SessionTable::OnTime(absl::Time now) {
 }
 
 absl::Time SessionTable::NextTimer() const {
+  home_.Check();
   // Connections count up, and so do their deadlines.
   return before_hello_.empty() ? absl::InfiniteFuture() : before_hello_.begin()->second.deadline;
 }
 
 void SessionTable::CloseByOperator(SessionId id) {
+  home_.Check();
   const auto found = std::find_if(by_connection_.begin(), by_connection_.end(),
                                   [id](const auto& entry) { return entry.second == id; });
   if (found == by_connection_.end()) return;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "daemon/local_devices.h"
 #include "daemon/session/session.h"
@@ -45,6 +46,7 @@ class SessionMap {
  private:
   absl::btree_map<SessionId, std::unique_ptr<Session>> sessions_;
   uint64_t past_firings_ = 0;  // firings of sessions that are gone
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

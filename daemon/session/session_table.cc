@@ -56,6 +56,7 @@ SessionTable::~SessionTable() {
 
 void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& credentials,
                              AttachCommand command, ReceivedFds fds) {
+  home_.Check();
   if (!Known(connection)) return;  // it was closed while this was on its way
   if (auto* hello = std::get_if<AttachHello>(&command.body)) {
     return OnHello(connection, credentials, command.sequence, *hello, std::move(fds));
@@ -90,6 +91,7 @@ void SessionTable::OnCommand(Door::ConnectionId connection, const Credentials& c
 
 void SessionTable::OnFdsLost(Door::ConnectionId connection, const Credentials& credentials,
                              const AttachCommand& command) {
+  home_.Check();
   if (!Known(connection)) return;
   const bool session = by_connection_.contains(connection);
   absl::Status why = WithRetryAfter(
@@ -116,6 +118,7 @@ void SessionTable::TurnAway(Door::ConnectionId connection, uint64_t sequence,
 
 void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& credentials,
                              const absl::Status& why) {
+  home_.Check();
   FERRY_LOG_LIMITED(warn, "attach.garbage",
                     LogFields("pid", credentials.pid, "uid", credentials.uid), "closed: {}",
                     std::string(why.message()));
@@ -196,6 +199,7 @@ void SessionTable::Refuse(Door::ConnectionId connection, uint64_t sequence, absl
 }
 
 void SessionTable::OnClosed(Door::ConnectionId connection) {
+  home_.Check();
   before_hello_.erase(connection);
   auto it = by_connection_.find(connection);
   if (it == by_connection_.end()) return;
@@ -217,6 +221,7 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
 }
 
 void SessionTable::OnIdle(Session& session) {
+  home_.Check();
   std::vector<std::unique_ptr<Arena>> unused = session.arenas().TakeUnused();
   const bool room = !unused.empty();
   for (std::unique_ptr<Arena>& arena : unused) arenas_.LetGo(std::move(arena));
@@ -249,6 +254,7 @@ void SessionTable::Destroy(Session& session) {
 }
 
 void SessionTable::SetLimits(const Options& options) {
+  home_.Check();
   options_.quota = options.quota;
   options_.default_deadline = options.default_deadline;
   options_.failures_kept = options.failures_kept;
@@ -262,6 +268,7 @@ void SessionTable::SetLimits(const Options& options) {
 }
 
 void SessionTable::SetDraining(bool draining) {
+  home_.Check();
   draining_ = draining;
   AttachReply notice;
   notice.body = AttachNotice{draining};

@@ -22,6 +22,7 @@
 #include "absl/container/node_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/executor.h"
+#include "base/home.h"
 #include "base/retry_after.h"
 #include "base/token_bucket.h"
 #include "daemon/attach.h"
@@ -103,12 +104,19 @@ class SessionTable {
 
   // Posts a batch of transfers or of jobs, by whatever way it has come: Hooks::post.
   PostReply Post(Session& session, PostBatch batch) {
+    home_.Check();
     return hooks_.post(session, std::move(batch));
   }
 
-  Session* Find(SessionId id) { return sessions_.Find(id); }
+  Session* Find(SessionId id) {
+    home_.Check();
+    return sessions_.Find(id);
+  }
   // An arena of any session; for launches. Null if there is none.
-  Arena* FindArena(ArenaId id) { return arenas_.Find(id); }
+  Arena* FindArena(ArenaId id) {
+    home_.Check();
+    return arenas_.Find(id);
+  }
   JobMemory& job_memory() { return job_memory_; }
 
   // Transfers of the session have ended. Answers requests that waited for that, unmaps arenas that
@@ -127,7 +135,10 @@ class SessionTable {
   // Sessions whose client is connected; all sessions, those that are closing too.
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
-  std::vector<Session*> List() { return sessions_.List(); }
+  std::vector<Session*> List() {
+    home_.Check();
+    return sessions_.List();
+  }
   // For questions that are asked of all sessions.
   const SessionMap& all() const { return sessions_; }
 
@@ -201,6 +212,7 @@ class SessionTable {
   uint32_t next_session_;
   absl::flat_hash_map<uid_t, TokenBucket> log_;
   Counts counts_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -25,6 +25,7 @@ constexpr size_t kBatchFrom = 3;
 }  // namespace
 
 void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
+  home_.Check();
   FERRY_CHECK(begun_ - over_ < CudaEngine::kSteps);
   steps_.resize(CudaEngine::kSteps);
   Step& step = steps_[begun_ % CudaEngine::kSteps];
@@ -102,6 +103,7 @@ absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& s
 }
 
 std::optional<absl::Status> CudaCopier::TakeOver() {
+  home_.Check();
   if (over_ == begun_) return std::nullopt;
   const CudaApi& api = device_.api_;
   const size_t number = over_ % CudaEngine::kSteps;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "device/copier.h"
 #include "device/cuda/cuda_engine.h"
 #include "device/cuda/cuda_gather.h"
@@ -52,6 +53,7 @@ class CudaCopier : public Copier {
   Limits limits_ = {size_.bytes(), CudaEngine::kPieces, CudaEngine::kSteps};
   std::vector<unsigned long long> to_, from_;
   std::vector<size_t> sizes_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

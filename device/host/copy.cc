@@ -255,12 +255,14 @@ HostCopier::~HostCopier() {
 }
 
 const Copier::Limits& HostCopier::limits() const {
+  home_.Check();
   // What comes in waits for two steps at most before it shares.
   static constexpr Limits kLimits = {size_t{4} << 20, size_t{16} << 10, kSteps, true};
   return kLimits;
 }
 
 void HostCopier::Start(absl::Span<const CopyPiece> pieces) {
+  home_.Check();
   FERRY_CHECK(queue_->begun - queue_->over < kSteps);
   const uint64_t number = queue_->begun++;
   Queue::Step& step = queue_->steps[number % kSteps];
@@ -278,6 +280,7 @@ void HostCopier::Start(absl::Span<const CopyPiece> pieces) {
 }
 
 std::optional<absl::Status> HostCopier::TakeOver() {
+  home_.Check();
   Queue& queue = *queue_;
   if (queue.over == queue.begun) return std::nullopt;
   Queue::Step& oldest = queue.steps[queue.over % kSteps];

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "device/copier.h"
 
 namespace ferry {
@@ -53,6 +54,7 @@ class HostCopier : public Copier {
   struct Queue;
   CopyHelper& helper_;
   const std::unique_ptr<Queue> queue_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 // Copies on the calling thread alone; streams or not by the total size of `pieces`.

@@ -6,6 +6,7 @@
 namespace ferry {
 
 Bundle* BundleBook::Find(uint64_t number) const {
+  home_.Check();
   const auto entry = bundles_.find(number);
   return entry == bundles_.end() ? nullptr : entry->second.get();
 }
@@ -16,12 +17,14 @@ Bundle* BundleBook::Named(const Clique& clique, const PairName& name) const {
 }
 
 bool BundleBook::MayJoin(PeerId peer, const Clique& clique, const PairName& name) const {
+  home_.Check();
   if (!context_.routes.MakesGroups(peer, clique)) return false;
   const Bundle* const bundle = Named(clique, name);
   return bundle == nullptr || (!bundle->begun && !bundle->wanted && !bundle->handed);
 }
 
 uint64_t BundleBook::Join(const Load& half, TransferId batch, uint32_t batch_size) {
+  home_.Check();
   Bundle* bundle = Named(half.clique, half.name);
   if (bundle == nullptr) {
     const uint64_t number = next_number_++;
@@ -45,6 +48,7 @@ uint64_t BundleBook::Join(const Load& half, TransferId batch, uint32_t batch_siz
 }
 
 void BundleBook::Leave(uint64_t number) {
+  home_.Check();
   const auto entry = bundles_.find(number);
   if (entry == bundles_.end()) return;
   Bundle& bundle = *entry->second;
@@ -56,11 +60,13 @@ void BundleBook::Leave(uint64_t number) {
 }
 
 void BundleBook::Break(Bundle& bundle) {
+  home_.Check();
   if (std::exchange(bundle.broken, true)) return;
   if (bundle.leads) leader_.Remove(bundle.load.clique, bundle.load.name);
 }
 
 bool BundleBook::LeavesLater(uint64_t number, TransferId half, const absl::Status& why) {
+  home_.Check();
   Bundle* const bundle = Find(number);
   if (bundle == nullptr) return false;
   Break(*bundle);
@@ -72,6 +78,7 @@ bool BundleBook::LeavesLater(uint64_t number, TransferId half, const absl::Statu
 // --- Firings.
 
 void BundleBook::OnWanted(uint64_t number) {
+  home_.Check();
   Bundle* const bundle = Find(number);
   if (bundle == nullptr || bundle->broken || bundle->wanted) return;
   bundle->wanted = true;
@@ -81,6 +88,7 @@ void BundleBook::OnWanted(uint64_t number) {
 }
 
 bool BundleBook::OnFire(PeerId peer, const Fire& message) {
+  home_.Check();
   if (!context_.Leads(context_.devices.self, message.clique, peer)) return false;
   Bundle* const bundle = Named(message.clique, message.bundle);
   if (bundle == nullptr || bundle->broken || bundle->other_wants) return false;
@@ -102,6 +110,7 @@ void BundleBook::TryFire(Bundle& bundle) {
 }
 
 Load* BundleBook::ToCarry(PeerId peer, const Clique& clique, const Chunk& chunk) const {
+  home_.Check();
   Bundle* const bundle = Named(clique, chunk.pair);
   if (bundle == nullptr) return nullptr;
   const Load& load = bundle->load;
@@ -112,6 +121,7 @@ Load* BundleBook::ToCarry(PeerId peer, const Clique& clique, const Chunk& chunk)
 }
 
 absl::Status BundleBook::Settle(Bundle& bundle) {
+  home_.Check();
   Load& load = bundle.load;
   if (load.pinned()) return absl::OkStatus();
   if (bundle.broken) {
@@ -132,12 +142,14 @@ absl::Status BundleBook::Settle(Bundle& bundle) {
 // --- Endings.
 
 void BundleBook::OnPeerLost(PeerId peer) {
+  home_.Check();
   for (const auto& [number, bundle] : bundles_) {
     if (bundle->load.peer == peer) Break(*bundle);
   }
 }
 
 std::vector<uint64_t> BundleBook::Waiting(const Clique& clique) const {
+  home_.Check();
   std::vector<uint64_t> waiting;
   for (const auto& [number, bundle] : bundles_) {
     const bool waits = !bundle->begun || bundle->wanted || bundle->handed;
@@ -149,6 +161,7 @@ std::vector<uint64_t> BundleBook::Waiting(const Clique& clique) const {
 }
 
 bool BundleBook::Gathers(const Load& load) const {
+  home_.Check();
   const Bundle* const bundle = Find(load.bundle);
   return bundle != nullptr && !load.receives && !bundle->direct;
 }

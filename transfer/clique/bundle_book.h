@@ -22,6 +22,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/clique/bundle.h"
 #include "transfer/clique/clique_context.h"
 #include "transfer/clique/comm_book.h"
@@ -80,6 +81,7 @@ class BundleBook {
   absl::btree_map<uint64_t, std::unique_ptr<Bundle>> bundles_;  // loads stay where they are
   absl::flat_hash_map<Name, Bundle*> by_name_;
   uint64_t next_number_ = 1;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

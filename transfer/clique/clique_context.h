@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the classes of this folder share with the engine that owns them. All of it outlives them.
-// Home: control.
+// Plain data. Home: control.
 #pragma once
 
 #include <string>

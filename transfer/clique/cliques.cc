@@ -30,6 +30,7 @@ Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
 // --- Loads.
 
 bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
+  home_.Check();
   load.handed = true;
   if (!context_.Leads(context_.devices.self, load.clique, load.peer)) {
     context_.Send(load.peer, HandOver{load.name.transfer, priority, direct});
@@ -43,6 +44,7 @@ bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
 }
 
 void Cliques::OnMore(PeerId peer, bool more) {
+  home_.Check();
   if (!more && !HasMore(peer)) return;
   peers_[peer].more_until =
       more ? context_.now + context_.options.cutting.age : absl::InfinitePast();
@@ -52,11 +54,13 @@ void Cliques::OnMore(PeerId peer, bool more) {
 }
 
 bool Cliques::HasMore(PeerId peer) const {
+  home_.Check();
   const auto entry = peers_.find(peer);
   return entry != peers_.end() && context_.now < entry->second.more_until;
 }
 
 void Cliques::TakeRest(Load& load) {
+  home_.Check();
   if (!std::exchange(load.handed, false)) return;
   if (context_.Leads(context_.devices.self, load.clique, load.peer)) {
     leader_.Remove(load.clique, load.name);
@@ -66,6 +70,7 @@ void Cliques::TakeRest(Load& load) {
 }
 
 bool Cliques::Drop(Load& load, absl::Status why) {
+  home_.Check();
   if (!load.why.ok()) return false;
   load.why = std::move(why);
   TakeRest(load);
@@ -73,6 +78,7 @@ bool Cliques::Drop(Load& load, absl::Status why) {
 }
 
 void Cliques::Forget(Load& load) {
+  home_.Check();
   TakeRest(load);
   FERRY_CHECK(!load.pinned());
 }
@@ -130,6 +136,7 @@ void Cliques::Settle(const std::vector<GroupRecord::Part>& parts) {
 // --- Lanes.
 
 void Cliques::Run() {
+  home_.Check();
   while (true) {
     const GroupLeader::Due due = leader_.TakeDue(context_.now);
     for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
@@ -190,6 +197,7 @@ void Cliques::OrderAhead(const GroupRecord& group) {
 }
 
 bool Cliques::OnGroup(PeerId peer, const Group& message) {
+  home_.Check();
   if (!context_.LedBy(peer, message.clique) || message.chunks.empty()) return false;
   const bool firings = message.chunks[0].pair.slot != 0;
   if (message.chunks.size() > (firings ? kMaxGroupFirings : kMaxGroupChunks)) return false;
@@ -215,6 +223,7 @@ bool Cliques::OnGroup(PeerId peer, const Group& message) {
 }
 
 bool Cliques::OnGranted(PeerId peer, const Granted& message) {
+  home_.Check();
   GroupRecord* const found =
       groups_.FindLed(peer, message.clique, message.number, GroupRecord::State::kGranting);
   if (found == nullptr) return false;
@@ -276,6 +285,7 @@ std::unique_ptr<GroupRecord> Cliques::Erase(uint64_t id) {
 // --- A group is over.
 
 std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& status) {
+  home_.Check();
   const GroupRecord* const found = groups_.Find(id);
   if (found == nullptr || !found->launched()) return std::nullopt;
   const std::unique_ptr<GroupRecord> group = Erase(id);

@@ -35,6 +35,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/bundle_book.h"
 #include "transfer/clique/clique_context.h"
 #include "transfer/clique/comm_book.h"
@@ -75,7 +76,10 @@ class Cliques {
   Cliques& operator=(const Cliques&) = delete;
 
   // What has happened since the last call, in order. Take it after each call.
-  std::vector<CliqueEvent> TakeEvents() { return std::exchange(events_, {}); }
+  std::vector<CliqueEvent> TakeEvents() {
+    home_.Check();
+    return std::exchange(events_, {});
+  }
 
   BundleBook& bundles() { return bundles_; }
   const BundleBook& bundles() const { return bundles_; }
@@ -104,7 +108,10 @@ class Cliques {
 
   // --- From the engine: peers, and lanes.
 
-  void OnPeerUp(PeerId peer) { peers_[peer].up = true; }
+  void OnPeerUp(PeerId peer) {
+    home_.Check();
+    peers_[peer].up = true;
+  }
   // Ends what is agreed with the peer. Afterwards only launched groups pin loads of this peer.
   void OnPeerLost(PeerId peer, const absl::Status& why);
   // The peer has said whether more pairs are about to come: groups wait for them.
@@ -185,6 +192,7 @@ class Cliques {
   GroupBook groups_;
   absl::flat_hash_map<PeerId, OfPeer> peers_;
   std::vector<CliqueEvent> events_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

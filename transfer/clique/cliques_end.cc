@@ -13,6 +13,7 @@ namespace ferry {
 // --- A link is lost.
 
 void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
+  home_.Check();
   peers_.erase(peer);
   const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
                                   absl::StrCat("the link to ", NodeName(context_.devices, peer),
@@ -46,6 +47,7 @@ void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
 // --- Time.
 
 bool Cliques::OnTime() {
+  home_.Check();
   if (GroupRecord* const group = groups_.TakeLate()) {
     OnLate(*group);
     return true;
@@ -62,6 +64,7 @@ bool Cliques::OnTime() {
 }
 
 absl::Time Cliques::NextTime() const {
+  home_.Check();
   const int64_t nanos = std::min(groups_.NextTimer(), comms_.NextTimer());
   return std::min(nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
                   leader_.NextDue());
@@ -90,6 +93,7 @@ void Cliques::OnLate(GroupRecord& group) {
 
 void Cliques::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
                                    const absl::Status& status) {
+  home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr) return;
   const bool in_use = comm->open && comm->attempt == attempt;
@@ -119,6 +123,7 @@ void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t numbe
 }
 
 bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
+  home_.Check();
   if (message.status.ok() || !context_.Leads(context_.devices.self, message.clique, peer)) {
     return false;
   }
@@ -137,6 +142,7 @@ bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
 }
 
 bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
+  home_.Check();
   if (context_.Leads(context_.devices.self, message.clique, peer)) {  // the follower's answer
     CommRecord* const comm = comms_.Find(message.clique);
     if (!message.status.ok() || comm == nullptr || !CommBook::EndClose(*comm, message.attempt)) {
@@ -212,6 +218,7 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
 // --- Communicators that are closed.
 
 void Cliques::CloseQuiet(const Clique& clique) {
+  home_.Check();
   CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr || context_.Ours(clique.low)) return;
   const auto closing = comm->closing;
@@ -228,6 +235,7 @@ void Cliques::CloseQuiet(const Clique& clique) {
 }
 
 void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
+  home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr || !comm->open) return;
   const Evict message{clique, comm->attempt, wanted_busy};
@@ -241,6 +249,7 @@ void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
 }
 
 bool Cliques::OnEvict(PeerId peer, const Evict& message) {
+  home_.Check();
   if (!context_.Leads(context_.devices.self, message.clique, peer)) return false;
   if (leader_.IdleAttempt(message.clique) == message.attempt) {
     CloseIdle(message.clique, message.attempt);

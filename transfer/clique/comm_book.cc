@@ -11,11 +11,13 @@
 namespace ferry {
 
 CommRecord* CommBook::Find(const Clique& clique) {
+  home_.Check();
   const auto entry = comms_.find(clique);
   return entry == comms_.end() ? nullptr : &entry->second;
 }
 
 const CommRecord* CommBook::Find(const Clique& clique) const {
+  home_.Check();
   return const_cast<CommBook*>(this)->Find(clique);
 }
 
@@ -28,6 +30,7 @@ absl::Status CommBook::NotOpened(const Clique& clique, uint32_t attempt, absl::s
 // --- Opening.
 
 void CommBook::Open(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   CommRecord& comm = comms_[clique];
   comm.open = true;
   comm.ready = false;
@@ -40,12 +43,14 @@ void CommBook::Open(const Clique& clique, uint32_t attempt) {
 }
 
 void CommBook::OnId(const Clique& clique, uint32_t attempt, std::string unique_id) {
+  home_.Check();
   const CommRecord* const comm = Find(clique);
   if (comm == nullptr || comm->timer == Deadlines::kNever || comm->attempt != attempt) return;
   context_.Send(context_.OwnerOf(clique.high), OpenComm{clique, attempt, std::move(unique_id)});
 }
 
 bool CommBook::OnOpenComm(PeerId peer, OpenComm message) {
+  home_.Check();
   if (!context_.LedBy(peer, message.clique) || message.unique_id.empty()) return false;
   CommRecord& comm = comms_[message.clique];
   if (comm.open || message.attempt <= comm.ended) return false;
@@ -61,12 +66,14 @@ bool CommBook::OnOpenComm(PeerId peer, OpenComm message) {
 }
 
 bool CommBook::OnWarmComm(PeerId peer, const WarmComm& message) {
+  home_.Check();
   if (!context_.LedByUs(peer, message.clique)) return false;
   leader_.Warm(message.clique);
   return true;
 }
 
 void CommBook::OnOpened(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   CommRecord* const comm = Find(clique);
   if (comm == nullptr || !comm->open || comm->attempt != attempt) return;
   comm->ready = true;
@@ -76,6 +83,7 @@ void CommBook::OnOpened(const Clique& clique, uint32_t attempt) {
 }
 
 absl::Status CommBook::Warm(const Clique& clique) {
+  home_.Check();
   const auto low = context_.owners.Find(clique.low);
   const auto high = context_.owners.Find(clique.high);
   const PeerId self = context_.devices.self;
@@ -99,6 +107,7 @@ absl::Status CommBook::Warm(const Clique& clique) {
 }
 
 void CommBook::Miss(const Clique& clique, absl::Duration missed) {
+  home_.Check();
   CommRecord& comm = comms_[clique];
   comm.missed += missed;
   if (comm.missed < comm.worth_opening) return;
@@ -111,6 +120,7 @@ void CommBook::Miss(const Clique& clique, absl::Duration missed) {
 }
 
 std::optional<std::pair<Clique, uint32_t>> CommBook::TakeLate() {
+  home_.Check();
   if (timers_.empty() || timers_.begin()->first > absl::ToUnixNanos(context_.now)) {
     return std::nullopt;
   }
@@ -121,18 +131,21 @@ std::optional<std::pair<Clique, uint32_t>> CommBook::TakeLate() {
 }
 
 int64_t CommBook::NextTimer() const {
+  home_.Check();
   return timers_.empty() ? Deadlines::kNever : timers_.begin()->first;
 }
 
 // --- Ending.
 
 void CommBook::StopTimer(const Clique& clique, CommRecord& comm) {
+  home_.Check();
   if (comm.timer == Deadlines::kNever) return;
   timers_.erase({comm.timer, clique});
   comm.timer = Deadlines::kNever;
 }
 
 bool CommBook::BeginClose(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   CommRecord& comm = comms_[clique];
   if (!comm.open || comm.attempt != attempt) return false;
   comm.open = false;
@@ -153,10 +166,12 @@ bool CommBook::EndClose(CommRecord& comm, uint32_t attempt) {
 }
 
 void CommBook::End(const Clique& clique, uint32_t attempt, const absl::Status& status) {
+  home_.Check();
   context_.out.groups.emplace_back(CommunicatorEnd{clique, attempt, status});
 }
 
 void CommBook::Forget(PeerId peer, const absl::Status& lost) {
+  home_.Check();
   for (auto entry = comms_.begin(); entry != comms_.end();) {
     auto& [clique, comm] = *entry;
     if (context_.OwnerOf(clique.low) != peer && context_.OwnerOf(clique.high) != peer) {

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/clique_context.h"
 #include "transfer/clique/comm_record.h"
 #include "transfer/clique/group_leader.h"
@@ -38,7 +39,10 @@ class CommBook {
   // Null if the clique has had no pair since its link came up.
   CommRecord* Find(const Clique& clique);
   const CommRecord* Find(const Clique& clique) const;
-  CommRecord& Of(const Clique& clique) { return comms_[clique]; }  // made if there is none
+  CommRecord& Of(const Clique& clique) {
+    home_.Check();
+    return comms_[clique];
+  }  // made if there is none
   const absl::btree_map<Clique, CommRecord>& all() const { return comms_; }
 
   // --- Opening.
@@ -83,6 +87,7 @@ class CommBook {
   GroupLeader& leader_;
   absl::btree_map<Clique, CommRecord> comms_;
   absl::btree_set<std::pair<int64_t, Clique>> timers_;  // of those that we lead and that open
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

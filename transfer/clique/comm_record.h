@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine knows of its own end of a clique's communicator. Home: control.
+// What the engine knows of its own end of a clique's communicator. Plain data. Home: control.
 #pragma once
 
 #include <cstdint>

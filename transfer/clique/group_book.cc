@@ -8,6 +8,7 @@
 namespace ferry {
 
 GroupRecord& GroupBook::Add(const Clique& clique, PeerId peer, bool leads) {
+  home_.Check();
   auto group = std::make_unique<GroupRecord>();
   group->id = next_id_++;
   group->clique = clique;
@@ -17,6 +18,7 @@ GroupRecord& GroupBook::Add(const Clique& clique, PeerId peer, bool leads) {
 }
 
 std::vector<GroupRecord*> GroupBook::TakeGranted() {
+  home_.Check();
   std::vector<GroupRecord*> granted;
   for (const uint64_t id : lanes_.TakeGranted()) {
     GroupRecord* const group = Find(id);
@@ -27,6 +29,7 @@ std::vector<GroupRecord*> GroupBook::TakeGranted() {
 }
 
 void GroupBook::Launch(GroupRecord& group) {
+  home_.Check();
   StopTimer(group);
   group.state = GroupRecord::State::kLaunched;
   lanes_.Commit(group.lane(), group.id);
@@ -39,6 +42,7 @@ void GroupBook::Begin(GroupRecord& group) {
 }
 
 std::unique_ptr<GroupRecord> GroupBook::Erase(uint64_t id) {
+  home_.Check();
   const auto entry = groups_.find(id);
   FERRY_CHECK(entry != groups_.end());
   std::unique_ptr<GroupRecord> group = std::move(entry->second);
@@ -53,12 +57,14 @@ std::unique_ptr<GroupRecord> GroupBook::Erase(uint64_t id) {
 }
 
 GroupRecord* GroupBook::Find(uint64_t id) const {
+  home_.Check();
   const auto entry = groups_.find(id);
   return entry == groups_.end() ? nullptr : entry->second.get();
 }
 
 GroupRecord* GroupBook::FindLed(PeerId follower, const Clique& clique, uint64_t number,
                                 GroupRecord::State state) const {
+  home_.Check();
   for (const auto& [id, group] : groups_) {
     if (group->peer == follower && group->leads && group->state == state &&
         group->clique == clique && group->number == number) {
@@ -69,17 +75,20 @@ GroupRecord* GroupBook::FindLed(PeerId follower, const Clique& clique, uint64_t 
 }
 
 void GroupBook::SetTimer(GroupRecord& group, absl::Duration after) {
+  home_.Check();
   group.timer = absl::ToUnixNanos(context_.now + after);
   timers_.emplace(group.timer, group.id);
 }
 
 void GroupBook::StopTimer(GroupRecord& group) {
+  home_.Check();
   if (group.timer == Deadlines::kNever) return;
   timers_.erase({group.timer, group.id});
   group.timer = Deadlines::kNever;
 }
 
 GroupRecord* GroupBook::TakeLate() {
+  home_.Check();
   if (timers_.empty() || timers_.begin()->first > absl::ToUnixNanos(context_.now)) return nullptr;
   GroupRecord& group = *Find(timers_.begin()->second);
   StopTimer(group);
@@ -87,6 +96,7 @@ GroupRecord* GroupBook::TakeLate() {
 }
 
 int64_t GroupBook::NextTimer() const {
+  home_.Check();
   return timers_.empty() ? Deadlines::kNever : timers_.begin()->first;
 }
 

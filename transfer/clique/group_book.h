@@ -16,6 +16,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/clique_context.h"
 #include "transfer/clique/group_record.h"
 #include "transfer/clique/reservations.h"
@@ -28,7 +29,10 @@ class GroupBook {
 
   // A group that has yet to ask for its lane. It stays where it is until Erase.
   GroupRecord& Add(const Clique& clique, PeerId peer, bool leads);
-  void Ask(const GroupRecord& group) { lanes_.Ask(group.lane(), group.id); }
+  void Ask(const GroupRecord& group) {
+    home_.Check();
+    lanes_.Ask(group.lane(), group.id);
+  }
   // The groups that were granted our lane after the last call.
   std::vector<GroupRecord*> TakeGranted();
   // Both lanes are granted: the group joins our lane's queue.
@@ -76,6 +80,7 @@ class GroupBook {
   LaneReservations lanes_;
   absl::btree_set<std::pair<int64_t, uint64_t>> timers_;
   uint64_t next_id_ = 1;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

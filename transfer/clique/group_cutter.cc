@@ -14,6 +14,7 @@ GroupCutter::GroupCutter(const Options& options) : options_(options) {
 
 bool GroupCutter::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
                       bool direct) {
+  home_.Check();
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
   FairQueue& queue = QueueOf(pair, bytes);
@@ -25,6 +26,7 @@ bool GroupCutter::Add(absl::Time now, const PairName& pair, uint64_t bytes, int3
 }
 
 bool GroupCutter::Remove(const PairName& pair) {
+  home_.Check();
   auto entry = index_.find(pair);
   if (entry == index_.end()) return false;
   Waiting& waiting = *entry->second;
@@ -36,6 +38,7 @@ bool GroupCutter::Remove(const PairName& pair) {
 }
 
 void GroupCutter::Clear() {
+  home_.Check();
   small_.Clear();
   large_.Clear();
   firings_.Clear();
@@ -45,12 +48,16 @@ void GroupCutter::Clear() {
 }
 
 bool GroupCutter::Full() const {
+  home_.Check();
   // A firing waits for no company: what comes while its group waits for lanes joins it.
   return bytes_ >= options_.group_bytes || index_.size() >= options_.group_chunks ||
          !firings_.empty();
 }
 
-absl::Time GroupCutter::DueAt() const { return since_ + options_.age; }
+absl::Time GroupCutter::DueAt() const {
+  home_.Check();
+  return since_ + options_.age;
+}
 
 void GroupCutter::Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks) {
   Waiting& waiting = static_cast<Waiting&>(*queue.Next());
@@ -87,6 +94,7 @@ void GroupCutter::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
 }
 
 std::vector<Chunk> GroupCutter::Cut(uint64_t room) {
+  home_.Check();
   const bool others = !small_.empty() || !large_.empty();
   was_firing_ = !firings_.empty() && !(was_firing_ && others);
   std::vector<Chunk> chunks;

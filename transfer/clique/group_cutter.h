@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/group.h"
 #include "transfer/fair_queue.h"
 
@@ -96,6 +97,7 @@ class GroupCutter {
   bool was_firing_ = false;                    // the last group
   uint64_t bytes_ = 0;                         // that wait
   absl::Time since_ = absl::InfiniteFuture();  // no pair here has waited longer
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -16,6 +16,7 @@ GroupLeader::Led& GroupLeader::LedOf(const Clique& clique) {
 
 bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
                       int32_t priority, bool direct) {
+  home_.Check();
   Led& led = led_.try_emplace(clique, options_).first->second;
   if (!led.cutter.Add(now, pair, bytes, priority, direct)) return false;
   ++waiting_;
@@ -24,12 +25,14 @@ bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair
 }
 
 void GroupLeader::Hold(const Clique& clique, bool held) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || std::exchange(entry->second.held, held) == held) return;
   changed_.insert(clique);
 }
 
 bool GroupLeader::Remove(const Clique& clique, const PairName& pair) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || !entry->second.cutter.Remove(pair)) return false;
   --waiting_;
@@ -37,6 +40,7 @@ bool GroupLeader::Remove(const Clique& clique, const PairName& pair) {
 }
 
 GroupLeader::Due GroupLeader::TakeDue(absl::Time now) {
+  home_.Check();
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const Clique clique = timers_.begin()->second;
     timers_.erase(timers_.begin());
@@ -79,6 +83,7 @@ void GroupLeader::WakeAt(const Clique& clique, Led& led, absl::Time when) {
 }
 
 void GroupLeader::Warm(const Clique& clique) {
+  home_.Check();
   Led& led = led_.try_emplace(clique, options_).first->second;
   // And may be closed one day; what runs out is not open for long.
   if (led.state != Led::kClosed && !led.running_out) return;
@@ -87,6 +92,7 @@ void GroupLeader::Warm(const Clique& clique) {
 }
 
 bool GroupLeader::OnOpened(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state != Led::kOpening ||
       entry->second.attempt != attempt) {
@@ -99,16 +105,19 @@ bool GroupLeader::OnOpened(const Clique& clique, uint32_t attempt) {
 }
 
 void GroupLeader::BackOff(absl::Time now, const Clique& clique) {
+  home_.Check();
   Led& led = LedOf(clique);
   led.not_before = now + led.backoff;
   led.backoff = std::min(2 * led.backoff, kLongestBackoff);
 }
 
 absl::Time GroupLeader::NextDue() const {
+  home_.Check();
   return timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first;
 }
 
 std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint64_t room) {
+  home_.Check();
   Led& led = LedOf(clique);
   FERRY_CHECK(led.asked);
   led.asked = false;
@@ -122,6 +131,7 @@ std::optional<GroupLeader::Numbered> GroupLeader::Cut(const Clique& clique, uint
 }
 
 void GroupLeader::OnOver(const Clique& clique) {
+  home_.Check();
   Led& led = LedOf(clique);
   FERRY_CHECK(led.on_the_way > 0);
   --led.on_the_way;
@@ -135,6 +145,7 @@ void GroupLeader::Close(Led& led) {
 }
 
 bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state == Led::kClosed ||
       entry->second.attempt != attempt) {
@@ -146,6 +157,7 @@ bool GroupLeader::EndAttempt(const Clique& clique, uint32_t attempt) {
 }
 
 std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state != Led::kOpen || entry->second.on_the_way > 0 ||
       !entry->second.cutter.empty()) {
@@ -155,6 +167,7 @@ std::optional<uint32_t> GroupLeader::IdleAttempt(const Clique& clique) const {
 }
 
 void GroupLeader::RunOut(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end() || entry->second.state != Led::kOpen ||
       entry->second.attempt != attempt) {
@@ -165,6 +178,7 @@ void GroupLeader::RunOut(const Clique& clique, uint32_t attempt) {
 }
 
 void GroupLeader::Drop(const Clique& clique) {
+  home_.Check();
   auto entry = led_.find(clique);
   if (entry == led_.end()) return;
   Led& led = entry->second;

@@ -23,6 +23,7 @@
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/clique/group.h"
 #include "transfer/clique/group_cutter.h"
 
@@ -110,6 +111,7 @@ class GroupLeader {
   absl::btree_set<Clique> changed_;  // may be due for another reason than age
   absl::btree_set<std::pair<absl::Time, Clique>> timers_;
   size_t waiting_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -16,6 +16,7 @@ void LaneReservations::Grant(Lane& lane) {
 }
 
 void LaneReservations::Ask(GlobalDeviceId id, Ticket ticket) {
+  home_.Check();
   FERRY_CHECK(ticket != 0);
   Lane& lane = lanes_[id];
   lane.waiting.push_back(ticket);
@@ -23,10 +24,12 @@ void LaneReservations::Ask(GlobalDeviceId id, Ticket ticket) {
 }
 
 std::vector<LaneReservations::Ticket> LaneReservations::TakeGranted() {
+  home_.Check();
   return std::exchange(granted_, {});
 }
 
 void LaneReservations::Commit(GlobalDeviceId id, Ticket ticket) {
+  home_.Check();
   auto entry = lanes_.find(id);
   FERRY_CHECK(entry != lanes_.end() && entry->second.holder == ticket);
   Lane& lane = entry->second;
@@ -36,6 +39,7 @@ void LaneReservations::Commit(GlobalDeviceId id, Ticket ticket) {
 }
 
 void LaneReservations::Release(GlobalDeviceId id, Ticket ticket) {
+  home_.Check();
   auto entry = lanes_.find(id);
   FERRY_CHECK(entry != lanes_.end());
   Lane& lane = entry->second;
@@ -53,6 +57,7 @@ void LaneReservations::Release(GlobalDeviceId id, Ticket ticket) {
 }
 
 std::optional<LaneReservations::Ticket> LaneReservations::Head(GlobalDeviceId id) const {
+  home_.Check();
   auto entry = lanes_.find(id);
   if (entry == lanes_.end() || entry->second.queue.empty()) return std::nullopt;
   return entry->second.queue.front();

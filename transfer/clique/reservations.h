@@ -28,6 +28,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "base/home.h"
 #include "base/ids.h"
 
 namespace ferry {
@@ -62,6 +63,7 @@ class LaneReservations {
 
   absl::flat_hash_map<GlobalDeviceId, Lane> lanes_;  // those in use
   std::vector<Ticket> granted_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -6,6 +6,7 @@
 namespace ferry {
 
 const DeviceMemory* PeerArenaTable::Find(PeerId peer, ArenaId arena) const {
+  home_.Check();
   const auto arenas = present_.find(peer);
   if (arenas == present_.end()) return nullptr;
   const auto found = arenas->second.find(arena);
@@ -13,6 +14,7 @@ const DeviceMemory* PeerArenaTable::Find(PeerId peer, ArenaId arena) const {
 }
 
 bool PeerArenaTable::Insert(PeerId peer, ArenaId arena, std::unique_ptr<DeviceMemory>& mapping) {
+  home_.Check();
   FERRY_CHECK(mapping != nullptr);
   const DeviceMemory* const key = mapping.get();
   if (!present_[peer].try_emplace(arena, key).second) return false;
@@ -22,12 +24,14 @@ bool PeerArenaTable::Insert(PeerId peer, ArenaId arena, std::unique_ptr<DeviceMe
 }
 
 const DeviceMemory* PeerArenaTable::Pin(PeerId peer, ArenaId arena) {
+  home_.Check();
   const DeviceMemory* const mapping = Find(peer, arena);
   if (mapping != nullptr) ++entries_.find(mapping)->second.pins;
   return mapping;
 }
 
 std::unique_ptr<DeviceMemory> PeerArenaTable::Unpin(const DeviceMemory* mapping) {
+  home_.Check();
   const auto entry = entries_.find(mapping);
   FERRY_CHECK(entry != entries_.end() && entry->second.pins > 0);
   --entry->second.pins;
@@ -35,6 +39,7 @@ std::unique_ptr<DeviceMemory> PeerArenaTable::Unpin(const DeviceMemory* mapping)
 }
 
 std::unique_ptr<DeviceMemory> PeerArenaTable::Gone(PeerId peer, ArenaId arena) {
+  home_.Check();
   const auto arenas = present_.find(peer);
   if (arenas == present_.end()) return nullptr;
   const auto found = arenas->second.find(arena);
@@ -47,6 +52,7 @@ std::unique_ptr<DeviceMemory> PeerArenaTable::Gone(PeerId peer, ArenaId arena) {
 }
 
 std::vector<std::unique_ptr<DeviceMemory>> PeerArenaTable::DropPeer(PeerId peer) {
+  home_.Check();
   std::vector<std::unique_ptr<DeviceMemory>> unused;
   const auto arenas = present_.find(peer);
   if (arenas == present_.end()) return unused;

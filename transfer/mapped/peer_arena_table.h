@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "device/memory.h"
 
@@ -51,6 +52,7 @@ class PeerArenaTable {
   absl::flat_hash_map<PeerId, absl::flat_hash_map<ArenaId, const DeviceMemory*>> present_;
   absl::flat_hash_map<const DeviceMemory*, Entry> entries_;
   uint64_t bytes_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

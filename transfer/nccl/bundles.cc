@@ -30,6 +30,7 @@ NcclBundles::~NcclBundles() {
 }
 
 void NcclBundles::Arm(std::vector<BundleHalf> halves) {
+  home_.Check();
   FERRY_CHECK(lane_.IsCurrent());
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
   for (BundleHalf& half : halves) {
@@ -51,6 +52,7 @@ void NcclBundles::Arm(std::vector<BundleHalf> halves) {
 }
 
 uint64_t NcclBundles::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
+  home_.Check();
   FERRY_CHECK(lane_.IsCurrent());
   const auto found = places_.find(std::make_pair(transfer, attempt));
   if (found == places_.end()) return 0;
@@ -76,6 +78,7 @@ void NcclBundles::Answer(OpResult result) {
 
 std::vector<GroupPart> NcclBundles::PartsOf(uint64_t number, uint64_t offset,
                                             uint64_t bytes) const {
+  home_.Check();
   const Bundle& bundle = *bundles_.at(number);
   FERRY_CHECK(offset <= bundle.bytes && bytes <= bundle.bytes - offset);
   std::vector<GroupPart> parts;
@@ -95,6 +98,7 @@ std::vector<GroupPart> NcclBundles::PartsOf(uint64_t number, uint64_t offset,
 }
 
 void NcclBundles::OnMoved(uint64_t number, uint64_t bytes) {
+  home_.Check();
   Bundle& bundle = *bundles_.at(number);
   bundle.moved += bytes;
   if (bundle.moved < bundle.bytes) return;

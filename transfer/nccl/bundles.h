@@ -20,6 +20,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "device/lane.h"
 #include "device/prepared_batch.h"
 #include "transfer/nccl/group_part.h"
@@ -88,6 +89,7 @@ class NcclBundles : private Poller {
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, std::pair<uint64_t, uint64_t>>
       places_;                     // by transfer and attempt: its bundle and place
   std::vector<OpResult> answers_;  // given to the sink by a task
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

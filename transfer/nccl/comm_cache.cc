@@ -33,6 +33,7 @@ const char* CommStateName(CommState state) {
 }
 
 CommCache::Id CommCache::Open(absl::Time now, const CommRow& row) {
+  home_.Check();
   for (auto it = entries_.begin(); it != entries_.end();) {
     const bool stale = it->second.clique == row.clique && it->second.state == CommState::kFailed;
     it = stale ? entries_.erase(it) : std::next(it);
@@ -71,6 +72,7 @@ absl::Time CommCache::AloneUntil(const Entry& entry) const {
 }
 
 std::vector<CommCache::Id> CommCache::TakeToOpen(absl::Time now) {
+  home_.Check();
   std::vector<Id> open;
   absl::btree_map<GlobalDeviceId, uint64_t> used = Used();
   absl::btree_map<GlobalDeviceId, bool> full, taken;
@@ -107,6 +109,7 @@ bool CommCache::Believe(const Entry& entry, uint64_t went) {
 }
 
 uint64_t CommCache::OnOpened(absl::Time now, Id id, uint64_t went, absl::Duration took) {
+  home_.Check();
   Entry& entry = entries_.at(id);
   if (entry.state != CommState::kClosing) entry.state = CommState::kOpen;
   entry.last_used = entry.opened = now;
@@ -120,6 +123,7 @@ uint64_t CommCache::OnOpened(absl::Time now, Id id, uint64_t went, absl::Duratio
 }
 
 void CommCache::OnLaunch(absl::Time now, Id id, uint64_t bytes) {
+  home_.Check();
   Entry& entry = entries_.at(id);
   entry.last_used = now;
   ++entry.groups;
@@ -130,14 +134,19 @@ void CommCache::OnLaunch(absl::Time now, Id id, uint64_t bytes) {
 }
 
 void CommCache::OnOver(absl::Time now, Id id) {
+  home_.Check();
   Entry& entry = entries_.at(id);
   entry.last_used = now;
   --entry.running;
 }
 
-void CommCache::OnClosing(Id id) { entries_.at(id).state = CommState::kClosing; }
+void CommCache::OnClosing(Id id) {
+  home_.Check();
+  entries_.at(id).state = CommState::kClosing;
+}
 
 void CommCache::OnEnding(Id id, std::string error) {
+  home_.Check();
   Entry& entry = entries_.at(id);
   const bool opened = entry.state == CommState::kOpen || entry.state == CommState::kClosing;
   entry.state = error.empty() ? CommState::kClosing : CommState::kAborting;
@@ -147,6 +156,7 @@ void CommCache::OnEnding(Id id, std::string error) {
 }
 
 void CommCache::OnGone(Id id) {
+  home_.Check();
   const auto found = entries_.find(id);
   Entry& entry = found->second;
   const bool newer = std::any_of(entries_.begin(), entries_.end(), [&](const auto& other) {
@@ -161,6 +171,7 @@ void CommCache::OnGone(Id id) {
 }
 
 std::vector<std::pair<Clique, bool>> CommCache::TakeToEvict(absl::Time now) {
+  home_.Check();
   looked_ = now;
   // Of each GPU what it has and what waits for room, and its open ones, least recently used first,
   // the idle ones before all others.
@@ -209,6 +220,7 @@ absl::Time CommCache::LookFor(absl::Time due) const {
 }
 
 absl::Time CommCache::NextLook() const {
+  home_.Check();
   absl::Time next = absl::InfiniteFuture();
   absl::btree_map<GlobalDeviceId, uint64_t> used;
   absl::btree_map<GlobalDeviceId, bool> waited;
@@ -237,12 +249,14 @@ absl::Time CommCache::NextLook() const {
 }
 
 std::vector<CommRow> CommCache::List() const {
+  home_.Check();
   std::vector<CommRow> rows;
   for (const auto& [id, entry] : entries_) rows.push_back(entry);
   return rows;
 }
 
 uint64_t CommCache::BytesOf(GlobalDeviceId device) const {
+  home_.Check();
   uint64_t bytes = 0;
   for (const auto& [id, entry] : entries_) bytes += entry.device == device ? entry.bytes : 0;
   return bytes;

@@ -12,6 +12,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "base/ids.h"
 #include "transfer/clique/group.h"
 
@@ -66,6 +67,7 @@ class CommCache {
 
   // Both hold from the next look on.
   void SetBounds(uint64_t bytes_per_device, absl::Duration idle) {
+    home_.Check();
     bytes_per_device_ = bytes_per_device;
     idle_ = idle;
   }
@@ -136,6 +138,7 @@ class CommCache {
   uint64_t odd_ = 0;       // bytes of the last opening if they were unlike `expected_`; else 0
   absl::Time looked_ = absl::InfinitePast();
   Counts counts_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 const char* CommStateName(CommState state);

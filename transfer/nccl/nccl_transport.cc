@@ -36,6 +36,7 @@ std::unique_ptr<CudaStream> NcclTransport::TakeStream() {
 }
 
 void NcclTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
+  home_.Check();
   if (ahead_.under_way_for != nullptr) {
     held_.push_back({transfer, attempt, why});
     return;
@@ -53,6 +54,7 @@ void NcclTransport::DropPlan(uint64_t bundle) {
 }
 
 void NcclTransport::Launch(std::vector<TransportOp> ops) {
+  home_.Check();
   std::vector<BundleHalf> halves;
   halves.reserve(ops.size());
   for (TransportOp& op : ops) {
@@ -67,12 +69,14 @@ void NcclTransport::Launch(std::vector<TransportOp> ops) {
 }
 
 void NcclTransport::LaunchGroup(GroupOp op) {
+  home_.Check();
   FERRY_CHECK(lane_.IsCurrent());
   if (!std::exchange(polled_, true)) lane_.AddPoller(this);
   groups_.emplace_back().op = std::move(op);
 }
 
 void NcclTransport::GatherAhead(GroupOp op) {
+  home_.Check();
   FERRY_CHECK(lane_.IsCurrent());
   // Alone on the stream it is over soon, whatever becomes of the group.
   if (stream_ == nullptr || !groups_.empty() || ahead_.under_way_for != nullptr) return;
@@ -126,6 +130,7 @@ bool NcclTransport::FinishAhead() {
 }
 
 void NcclTransport::Ended(const Communicator* communicator, const absl::Status& why) {
+  home_.Check();
   for (Group& group : groups_) {
     if (group.op.communicator != communicator) continue;
     group.why = why;

@@ -25,6 +25,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/lane.h"
 #include "transfer/nccl/bundles.h"
@@ -210,6 +211,7 @@ class NcclTransport : public Transport, private Poller {
   std::vector<Communicator::Operation> operations_;
   bool polled_ = false;                      // the lane has it as a poller
   absl::Time asked_ = absl::InfinitePast();  // when NCCL was last asked for asynchronous errors
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -12,6 +12,7 @@
 namespace ferry {
 
 void Answers::OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status) {
+  home_.Check();
   Posted* half = books_.halves.Find(id);
   if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
   half->outstanding = false;
@@ -33,6 +34,7 @@ void Answers::OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& 
 }
 
 Load* Answers::LoadOf(PeerId peer, const Clique& clique, const PairName& name, bool receives) {
+  home_.Check();
   Posted* half = nullptr;
   if (receives) {
     const Offered* offered = books_.offers.Find(peer, name.transfer);
@@ -53,6 +55,7 @@ Load* Answers::LoadOf(PeerId peer, const Clique& clique, const PairName& name, b
 }
 
 void Answers::Settle(TransferId id) {
+  home_.Check();
   Posted* half = books_.halves.Find(id);
   if (half == nullptr) return;
   if (half->spec.side == Side::kSend) {
@@ -63,6 +66,7 @@ void Answers::Settle(TransferId id) {
 }
 
 void Answers::OnCliqueEvents(std::vector<TransferId>* left) {
+  home_.Check();
   struct Visitor {
     Answers& answers;
     std::vector<TransferId>* left;
@@ -92,6 +96,7 @@ void Answers::OnPinned(TransferId id) {
 }
 
 void Answers::OnGroupDone(uint64_t id, const absl::Status& status, std::vector<TransferId>* left) {
+  home_.Check();
   const std::optional<Clique> clique = books_.cliques.OnGroupDone(id, status);
   OnCliqueEvents(left);
   if (clique) books_.cliques.CloseQuiet(*clique);

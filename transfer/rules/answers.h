@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/clique/cliques.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
@@ -58,6 +59,7 @@ class Answers {
   HalfEnds& ends_;
   DestinationRules& destination_;
   SourceRules& source_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -13,6 +13,7 @@
 namespace ferry {
 
 ConvoyRules::NextOfBatch ConvoyRules::NextOf(absl::Span<const TransferSpec> specs) const {
+  home_.Check();
   const size_t length = ConvoyLength(specs);
   return {length, length > 1 && MayBeConvoy(specs.first(length))};
 }
@@ -35,6 +36,7 @@ bool ConvoyRules::MayBeConvoy(absl::Span<const TransferSpec> specs) const {
 }
 
 void ConvoyRules::PostConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs) {
+  home_.Check();
   Posted& convoy = books_.halves.AddConvoy(now, first, specs, context_.OtherEndOf(specs.front()));
   FlightRecorder::Get().Record("convoy", convoy.id, convoy.count());
   const Half own{convoy.spec.side, context_.devices.self, convoy.id};
@@ -66,6 +68,7 @@ std::vector<TransferId> ConvoyRules::Replace(Posted& convoy) {
 }
 
 void ConvoyRules::TakeApart(Posted& convoy) {
+  home_.Check();
   const bool noticed = convoy.convoy->noticed;
   for (const TransferId id : Replace(convoy)) {
     Posted& half = *books_.halves.Find(id);
@@ -80,6 +83,7 @@ void ConvoyRules::TakeApart(Posted& convoy) {
 }
 
 void ConvoyRules::TakeApart(const Half& waiting) {
+  home_.Check();
   if (waiting.peer == context_.devices.self) {
     Posted& convoy = *books_.halves.Find(waiting.transfer);
     Pause(convoy.spec.key);
@@ -91,6 +95,7 @@ void ConvoyRules::TakeApart(const Half& waiting) {
 }
 
 void ConvoyRules::TakeApart(Offered& convoy) {
+  home_.Check();
   books_.matcher.Remove(convoy.offer.key, {Side::kSend, convoy.peer, convoy.offer.transfer});
   books_.tables.ForgetWaiting(convoy);
   OfferApart(context_.now, convoy);
@@ -102,6 +107,7 @@ void ConvoyRules::PostApart(absl::Time now, Posted& convoy) {
 }
 
 void ConvoyRules::CancelMember(Posted& convoy, TransferId member, absl::Status why) {
+  home_.Check();
   if (!convoy.state.matched()) return SplitUp(convoy, member, std::move(why));
   RememberCancel(*convoy.convoy, member, std::move(why));
   if (absl::Status end = WantedEnd(convoy); !end.ok()) hooks_.cancel(convoy, std::move(end));
@@ -123,6 +129,7 @@ absl::Status ConvoyRules::WantedEnd(const Posted& convoy) {
 }
 
 void ConvoyRules::SplitUp(Posted& convoy, TransferId member, absl::Status why) {
+  home_.Check();
   if (convoy.state.Is<HalfState::Offered>()) {
     if (convoy.withdrawn) return;
     if (!why.ok()) RememberCancel(*convoy.convoy, member, std::move(why));
@@ -157,6 +164,7 @@ void ConvoyRules::TakeApartAndCancel(Posted& convoy) {
 }
 
 bool ConvoyRules::OnApart(PeerId peer, const Apart& apart) {
+  home_.Check();
   Posted* const convoy = source_.FindSendTo(peer, apart.transfer);
   if (convoy == nullptr || convoy->count() == 1 || !convoy->state.Is<HalfState::Offered>()) {
     return false;
@@ -173,6 +181,7 @@ bool ConvoyRules::IsConvoy(const Offer& offer) {
 }
 
 bool ConvoyRules::MayKeepConvoy(PeerId peer, const Offer& convoy) const {
+  home_.Check();
   if (drains_.on() || !books_.offers.MayWait(peer, convoy)) return false;
   if (books_.tombstones.empty()) return true;
   MatchKey key = convoy.key;
@@ -185,6 +194,7 @@ bool ConvoyRules::MayKeepConvoy(PeerId peer, const Offer& convoy) const {
 }
 
 bool ConvoyRules::OnSplit(PeerId peer, Split split) {
+  home_.Check();
   Offered* const convoy = books_.offers.Find(peer, split.transfer);
   if (convoy == nullptr || convoy->count() == 1) return false;
   if (convoy->in_matcher) {
@@ -206,6 +216,7 @@ Offer ConvoyRules::TakeOffer(Offered& offered) {
 }
 
 void ConvoyRules::OfferApart(absl::Time now, PeerId peer, Offer&& convoy) {
+  home_.Check();
   context_.Send(peer, Apart{convoy.transfer});
   const std::vector<absl::string_view> keys = KeysOf(convoy.key);
   for (size_t place = 0; place < keys.size(); ++place) {
@@ -226,6 +237,7 @@ void ConvoyRules::OfferApart(absl::Time now, PeerId peer, Offer&& convoy) {
 }
 
 void ConvoyRules::OfferApart(absl::Time now, Offered& convoy) {
+  home_.Check();
   const PeerId peer = convoy.peer;
   OfferApart(now, peer, TakeOffer(convoy));
 }

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "transfer/drain_news.h"
 #include "transfer/engine_context.h"
 #include "transfer/member_news.h"
@@ -115,6 +116,7 @@ class ConvoyRules {
   DestinationRules& destination_;
   SourceRules& source_;
   const Hooks hooks_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

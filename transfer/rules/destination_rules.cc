@@ -52,6 +52,7 @@ DestinationRules::SourceHalf DestinationRules::SourceOf(const Posted& receive) c
 }
 
 void DestinationRules::Match(Posted& receive, Half source) {
+  home_.Check();
   Posted* send =
       source.peer == context_.devices.self ? books_.halves.Find(source.transfer) : nullptr;
   if (send == nullptr) {
@@ -111,6 +112,7 @@ absl::Status DestinationRules::Compare(const Posted& receive, const SourceHalf& 
 }
 
 bool DestinationRules::Start(Posted& receive) {
+  home_.Check();
   const SourceHalf source = SourceOf(receive);
   if (receive.spec.prepared && FiredByGo(receive.route)) return FireByGo(receive);
   if (!receive.spec.defined || !source.ready) return false;
@@ -224,6 +226,7 @@ void DestinationRules::HandOverPair(Posted& receive) {
 }
 
 void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+  home_.Check();
   launches_.EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
   const bool aborted = std::exchange(receive.aborted, false);
@@ -354,6 +357,7 @@ absl::Status DestinationRules::NoRoute(const Posted& receive, const SourceHalf& 
 }
 
 bool DestinationRules::FireByGo(Posted& receive) {
+  home_.Check();
   Offer& offer = receive.offered->offer;
   if (!receive.state.Is<HalfState::AwaitsFiring>() || !receive.wanted || !offer.ready) return false;
   offer.ready = false;  // of this firing
@@ -362,11 +366,13 @@ bool DestinationRules::FireByGo(Posted& receive) {
 }
 
 void DestinationRules::DropRest(Posted& receive, absl::Status why) {
+  home_.Check();
   if (receive.load == nullptr || !books_.cliques.Drop(*receive.load, std::move(why))) return;
   Settle(receive);
 }
 
 bool DestinationRules::OnReady(PeerId peer, const Ready& ready) {
+  home_.Check();
   Offered* offered = books_.offers.Find(peer, ready.transfer);
   if (offered == nullptr || offered->offer.ready) return false;
   Posted* receive = books_.halves.Find(offered->receive);
@@ -379,6 +385,7 @@ bool DestinationRules::OnReady(PeerId peer, const Ready& ready) {
 }
 
 bool DestinationRules::OnWithdraw(PeerId peer, Withdraw withdraw) {
+  home_.Check();
   Offered* offered = books_.offers.Find(peer, withdraw.transfer);
   if (offered == nullptr) return false;
   absl::Status why = Failure(std::move(withdraw.status));
@@ -412,6 +419,7 @@ bool DestinationRules::OnWithdraw(PeerId peer, Withdraw withdraw) {
 }
 
 bool DestinationRules::OnSendFailed(PeerId peer, SendFailed failed) {
+  home_.Check();
   Offered* offered = books_.offers.Find(peer, failed.transfer);
   if (offered == nullptr) return false;
   Posted* receive = books_.halves.Find(offered->receive);
@@ -437,6 +445,7 @@ void DestinationRules::WishedTooLate(Posted& receive, absl::Status why) {
 }
 
 void DestinationRules::Settle(Posted& receive) {
+  home_.Check();
   if (receive.under_way() || ends_.EndIfLeaving(receive)) return;
   const Load& load = *receive.load;
   if (load.moved == load.bytes && (load.why.ok() || load.bytes > 0)) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
 #include "transfer/rules/engine_books.h"
@@ -97,6 +98,7 @@ class DestinationRules {
   LaunchRules& launches_;
   HalfEnds& ends_;
   uint64_t next_tag_ = 1;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

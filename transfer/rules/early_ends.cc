@@ -21,6 +21,7 @@ constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
 }  // namespace
 
 bool EarlyEnds::EndIfDeserted(Posted& half) {
+  home_.Check();
   if (!half.in_matcher || half.is_ending()) return false;
   absl::Status why = members_.WhyInVain(half);
   if (why.ok()) return false;
@@ -37,6 +38,7 @@ void EarlyEnds::SweepDeserted(size_t most) {
 }
 
 bool EarlyEnds::TellOfTombstone(Posted& half, const HashedKey& key) {
+  home_.Check();
   const bool send = half.spec.side == Side::kSend;
   const auto tombstone = books_.tombstones.Take(context_.now, half.spec.side, key);
   if (!tombstone) return false;
@@ -53,6 +55,7 @@ bool EarlyEnds::TellOfTombstone(Posted& half, const HashedKey& key) {
 }
 
 absl::Status EarlyEnds::EndOf(const Tombstones::Tombstone& tombstone) const {
+  home_.Check();
   const absl::Duration ago = absl::Trunc(context_.now - tombstone.ended, absl::Milliseconds(1));
   const bool send = tombstone.side == Side::kSend;
   const std::string how_long =
@@ -64,6 +67,7 @@ absl::Status EarlyEnds::EndOf(const Tombstones::Tombstone& tombstone) const {
 }
 
 void EarlyEnds::CancelHalf(Posted& half, absl::Status why) {
+  home_.Check();
   if (half.is_ending()) return;
   if (half.count() > 1 && !half.state.matched()) {
     return convoys_.SplitUp(half, TransferId(), std::move(why));
@@ -104,6 +108,7 @@ void EarlyEnds::EndBeforeLaunch(Posted& half, absl::Status why) {
 }
 
 void EarlyEnds::EndSession(SessionId session, absl::string_view why) {
+  home_.Check();
   members_.LeaveAll(session);
   if (books_.halves.EndLater(session, why)) EndSome(books_.options.ends_at_once);
 }
@@ -125,6 +130,7 @@ void EarlyEnds::EndSome(size_t most) {
 }
 
 void EarlyEnds::OnTime(absl::Time now) {
+  home_.Check();
   const size_t most = books_.options.ends_at_once;
   EndSome(most);
   books_.long_waits.NoticeOld(most);
@@ -150,6 +156,7 @@ void EarlyEnds::OnTime(absl::Time now) {
 }
 
 absl::Time EarlyEnds::NextTime() const {
+  home_.Check();
   if (books_.halves.ends_sessions()) return absl::InfinitePast();
   const int64_t nanos = std::min(books_.tables.first_due(), books_.long_waits.next_look());
   return std::min({nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
@@ -221,12 +228,14 @@ void EarlyEnds::EndAlone(Posted& half, absl::Status why) {
 }
 
 void EarlyEnds::EndAsked(Posted& receive, std::optional<NearTexts> theirs) {
+  home_.Check();
   HalfState::Asking& asking = *receive.state.As<HalfState::Asking>();
   ends_.End(receive, books_.long_waits.WithNear(receive, asking.why, std::move(asking.here),
                                                 std::move(theirs)));
 }
 
 bool EarlyEnds::OnSought(PeerId peer, Sought sought) {
+  home_.Check();
   Posted* const half = books_.halves.Find(sought.transfer);
   if (half == nullptr || half->spec.side != Side::kReceive || half->peer != peer) return false;
   if (std::optional<absl::Status> told = books_.tables.TakeToTell(half->id)) {
@@ -278,6 +287,7 @@ absl::Status EarlyEnds::DeadlineStatus(const Posted& half) const {
 }
 
 void EarlyEnds::EndBatches() {
+  home_.Check();
   while (const std::optional<HalfEnds::EndedBatch> batch = ends_.TakeEndedBatch()) {
     for (uint32_t i = 0; i < batch->size; ++i) {
       Posted* half = books_.halves.Find(TransferId(batch->first.value() + i));

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/member_news.h"
 #include "transfer/posted.h"
@@ -94,6 +95,7 @@ class EarlyEnds {
   HalfEnds& ends_;
   DestinationRules& destination_;
   ConvoyRules& convoys_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

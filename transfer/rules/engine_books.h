@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the rules of a transfer read and change. TransferEngine owns all of it, and all of it
-// outlives the rules. Home: control.
+// outlives the rules. Plain data. Home: control.
 #pragma once
 
 #include "transfer/clique/cliques.h"

@@ -28,6 +28,7 @@ void RecordEnd(const Posted& half, const absl::Status& status) {
 }  // namespace
 
 void HalfEnds::End(Posted& half, absl::Status status) {
+  home_.Check();
   books_.tables.LeaveMatcher(half);
   books_.tables.StopWatching(half);
   books_.tables.StopTimer(half);
@@ -65,6 +66,7 @@ void HalfEnds::End(Posted& half, absl::Status status) {
 }
 
 void HalfEnds::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {
+  home_.Check();
   if (receive.state.matched()) {
     if (context_.Ours(receive)) {
       Posted& send = *books_.halves.Find(receive.partner);
@@ -78,10 +80,12 @@ void HalfEnds::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) 
 }
 
 absl::Status HalfEnds::ForOther(const Posted& half, const absl::Status& why) const {
+  home_.Check();
   return context_.Ours(half) ? Annotate(why, context_.PlaceOf(half.spec.side, half.spec.key)) : why;
 }
 
 bool HalfEnds::EndIfLeaving(Posted& half) {
+  home_.Check();
   HalfState::Leaving* const leaving = half.state.As<HalfState::Leaving>();
   if (leaving == nullptr) return false;
   End(half, std::move(leaving->outcome));
@@ -89,6 +93,7 @@ bool HalfEnds::EndIfLeaving(Posted& half) {
 }
 
 std::optional<HalfEnds::EndedBatch> HalfEnds::TakeEndedBatch() {
+  home_.Check();
   if (ended_batches_.empty()) return std::nullopt;
   EndedBatch batch = std::move(ended_batches_.begin()->second);
   ended_batches_.erase(ended_batches_.begin());

@@ -11,6 +11,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
 #include "transfer/rules/engine_books.h"
@@ -49,6 +50,7 @@ class HalfEnds {
   const EngineBooks& books_;
   LaunchRules& launches_;
   absl::btree_map<TransferId, EndedBatch> ended_batches_;  // by the first transfer
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

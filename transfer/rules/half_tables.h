@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/deadlines.h"
 #include "transfer/engine_context.h"
 #include "transfer/long_waits.h"
@@ -38,7 +39,10 @@ class HalfTables {
   void StopTimer(Offered& offered);
   // Takes out the first deadline that is not after `nanos` (Unix nanoseconds). The caller clears
   // the record's `timed`.
-  std::optional<Due> TakeDue(int64_t nanos) { return deadlines_.TakeDue(nanos); }
+  std::optional<Due> TakeDue(int64_t nanos) {
+    home_.Check();
+    return deadlines_.TakeDue(nanos);
+  }
   int64_t first_due() const { return deadlines_.first(); }  // or Deadlines::kNever
 
   // --- The matcher.
@@ -64,6 +68,7 @@ class HalfTables {
   // answer brings no successor of the half whose tombstone they found.
 
   void TellLater(TransferId receive, absl::Status why) {
+    home_.Check();
     to_tell_.emplace(receive, std::move(why));
   }
   std::optional<absl::Status> TakeToTell(TransferId receive);
@@ -75,6 +80,7 @@ class HalfTables {
   LongWaits& long_waits_;
   Deadlines deadlines_;
   absl::flat_hash_map<TransferId, absl::Status> to_tell_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 namespace ferry {
 
 void LaunchRules::Abort(Posted& half, absl::Status why) {
+  home_.Check();
   // Groups end with their attempt, not for one transfer.
   if (!half.aborted && !half.pinned()) OrderAbort(half, why);
   half.aborted = true;
@@ -23,6 +24,7 @@ void LaunchRules::OrderAbort(Posted& half, absl::Status why) {
 }
 
 void LaunchRules::AwaitFiring(Posted& half) {
+  home_.Check();
   books_.tables.StopTimer(half);
   half.state.AwaitFiring();
   if (half.wanted || half.watched || half.withdrawn) return;
@@ -30,10 +32,12 @@ void LaunchRules::AwaitFiring(Posted& half) {
 }
 
 void LaunchRules::CountFiring(Posted& half) {
+  home_.Check();
   context_.out.fired.push_back({half.id, half.spec.over_timeline, ++half.firings});
 }
 
 void LaunchRules::FiringOver(Posted& half) {
+  home_.Check();
   CountFiring(half);
   half.wanted = false;
   if (half.spec.side == Side::kReceive) {
@@ -61,11 +65,13 @@ PairName LaunchRules::BundleName(const Posted& half, TransferId batch, uint32_t 
 }
 
 bool LaunchRules::MayJoinBundle(const Posted& send, TransferId batch) const {
+  home_.Check();
   return send.bundle == 0 && books_.cliques.bundles().MayJoin(send.peer, CliqueOf(send.spec.key),
                                                               BundleName(send, batch, send.slot));
 }
 
 Bundle& LaunchRules::JoinBundle(Posted& half, TransferId batch, uint32_t slot) {
+  home_.Check();
   Load part = MakeLoad(half);
   part.name = BundleName(half, batch, slot);
   part.layout = nullptr;
@@ -74,6 +80,7 @@ Bundle& LaunchRules::JoinBundle(Posted& half, TransferId batch, uint32_t slot) {
 }
 
 void LaunchRules::Disarm(Posted& receive, absl::Status ours, absl::Status theirs) {
+  home_.Check();
   absl::Status& for_source = *receive.state.for_source();
   if (!for_source.ok()) return;
   FlightRecorder::Get().Record("disarm", receive.id, receive.peer.value(),
@@ -84,11 +91,13 @@ void LaunchRules::Disarm(Posted& receive, absl::Status ours, absl::Status theirs
 }
 
 void LaunchRules::BeginEstimate(Posted& receive, Route route) {
+  home_.Check();
   receive.estimate = &books_.routes.EstimateOf(route, receive.spec.key);
   receive.estimate->OnLaunch(context_.now);
 }
 
 void LaunchRules::EndEstimate(Posted& receive, bool moved) {
+  home_.Check();
   RouteEstimate* const estimate = std::exchange(receive.estimate, nullptr);
   if (estimate == nullptr) return;
   // A latency counts that SMs which are idle gave: RouteChoice adds what busy ones take.
@@ -98,6 +107,7 @@ void LaunchRules::EndEstimate(Posted& receive, bool moved) {
 }
 
 void LaunchRules::StopLaunch(Posted& send) {
+  home_.Check();
   if (send.aborted || send.pinned()) return;
   OrderAbort(send, absl::AbortedError("the destination tries another launch"));
   send.aborted = true;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
 #include "transfer/rules/engine_books.h"
@@ -59,6 +60,7 @@ class LaunchRules {
 
   const EngineContext& context_;
   const EngineBooks& books_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

@@ -12,6 +12,7 @@
 namespace ferry {
 
 Posted* SourceRules::FindSendTo(PeerId peer, TransferId id) const {
+  home_.Check();
   Posted* half = books_.halves.Find(id);
   if (half == nullptr || half->spec.side != Side::kSend || half->peer != peer ||
       half->state.Is<HalfState::Waiting>() || half->state.Is<HalfState::Leaving>()) {
@@ -21,6 +22,7 @@ Posted* SourceRules::FindSendTo(PeerId peer, TransferId id) const {
 }
 
 void SourceRules::SendOffer(absl::Time now, Posted& send) {
+  home_.Check();
   const TransferSpec& spec = send.spec;
   if (spec.prepared && !context_.PeerOf(send.peer).features.prepared) {
     return ends_.End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
@@ -47,6 +49,7 @@ void SourceRules::SendOffer(absl::Time now, Posted& send) {
 }
 
 bool SourceRules::OnMatched(PeerId peer, const Matched& matched) {
+  home_.Check();
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
   if (!send->state.May(HalfState::Step::kMatch)) return false;
@@ -71,6 +74,7 @@ bool SourceRules::MayGo(const Posted& send, const Go& go) const {
 }
 
 bool SourceRules::OnGo(PeerId peer, Go go) {
+  home_.Check();
   Posted* send = FindSendTo(peer, go.transfer);
   if (send == nullptr || !MayGo(*send, go)) return false;
   FlightRecorder::Get().Record("go", go.transfer, peer.value(), go.attempt);
@@ -111,6 +115,7 @@ absl::Status SourceRules::StatusOf(PeerId peer, const Posted& send, Done& done) 
 }
 
 bool SourceRules::OnDone(PeerId peer, Done done) {
+  home_.Check();
   Posted* send = FindSendTo(peer, done.transfer);
   if (send == nullptr) return false;
   if (send->spec.prepared && done.status.ok()) {  // of one firing
@@ -169,6 +174,7 @@ void SourceRules::LaunchSend(Posted& send, const Go& go) {
 }
 
 void SourceRules::OnSendDone(Posted& send, const absl::Status& answer) {
+  home_.Check();
   send.aborted = false;
   const HalfState::Firing* const firing = send.state.As<HalfState::Firing>();
   if (firing != nullptr && firing->arrived) launches_.FiringOver(send);
@@ -186,6 +192,7 @@ void SourceRules::OnSendDone(Posted& send, const absl::Status& answer) {
 }
 
 bool SourceRules::OnHandOver(PeerId peer, const HandOver& message) {
+  home_.Check();
   Posted* send = FindSendTo(peer, message.transfer);
   if (send == nullptr || !send->spec.defined || send->spec.prepared || send->outstanding ||
       send->load != nullptr || ByGroups(send->route) ||
@@ -200,6 +207,7 @@ bool SourceRules::OnHandOver(PeerId peer, const HandOver& message) {
 }
 
 bool SourceRules::OnTakeBack(PeerId peer, const TakeBack& message) {
+  home_.Check();
   Posted* send = FindSendTo(peer, message.transfer);
   // Its last chunk may have been cut meanwhile.
   if (send == nullptr || (!send->handed() && !send->pinned())) return false;
@@ -208,6 +216,7 @@ bool SourceRules::OnTakeBack(PeerId peer, const TakeBack& message) {
 }
 
 void SourceRules::Settle(Posted& send) {
+  home_.Check();
   if (send.under_way() || ends_.EndIfLeaving(send)) return;
   if (send.next_go == nullptr) return;  // the destination tells how it ends
   const std::unique_ptr<Go> go = std::move(send.next_go);

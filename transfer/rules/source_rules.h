@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
 #include "transfer/rules/engine_books.h"
@@ -57,6 +58,7 @@ class SourceRules {
   const EngineBooks& books_;
   LaunchRules& launches_;
   HalfEnds& ends_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

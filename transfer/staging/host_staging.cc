@@ -29,6 +29,7 @@ HostStaging::HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier
 }
 
 void HostStaging::Finish() {
+  home_.Check();
   while (Busy()) Poll();
   lane_.RemovePoller(this);
 }
@@ -41,6 +42,7 @@ size_t HostStaging::SlotFor(size_t bytes) const {
 }
 
 std::byte* HostStaging::Take(size_t bytes) {
+  home_.Check();
   FERRY_CHECK(bytes <= kSlot);
   const size_t index = SlotFor(bytes);
   if (index == slots_.size()) return nullptr;
@@ -51,13 +53,18 @@ std::byte* HostStaging::Take(size_t bytes) {
 }
 
 void HostStaging::GiveBack(std::byte* memory) {
+  home_.Check();
   Slot& slot = slots_[static_cast<size_t>(memory - memory_.data()) / kSlot];
   if (--slot.holders == 0) slot.used = 0;
 }
 
-void HostStaging::Copy(Message& message) { waiting_.push_back(&message); }
+void HostStaging::Copy(Message& message) {
+  home_.Check();
+  waiting_.push_back(&message);
+}
 
 bool HostStaging::Poll() {
+  home_.Check();
   bool any = false;
   while (!waiting_.empty() && steps_.size() < copier_->limits().steps) {
     StartStep();

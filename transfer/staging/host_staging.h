@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "device/copier.h"
 #include "device/lane.h"
 #include "transfer/transport.h"
@@ -85,6 +86,7 @@ class HostStaging : public Poller {
   std::deque<Message*> waiting_;   // messages that are not cut to their end
   std::deque<Step> steps_;         // steps under way, the oldest first
   std::vector<CopyPiece> pieces_;  // kept for its memory
+  [[no_unique_address]] HomeChecker home_;
 };
 
 // Both directions of one GPU, for all routes that stage. A route gives back the memory that it has

@@ -65,6 +65,7 @@ UcxWorker::~UcxWorker() {
 }
 
 bool UcxWorker::HandlesCuda() const {
+  home_.Check();
   ucp_context_attr_t attributes = {};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
   return api_.ucp_context_query(context_, &attributes) == UCS_OK &&
@@ -72,6 +73,7 @@ bool UcxWorker::HandlesCuda() const {
 }
 
 void UcxWorker::Map(absl::Span<std::byte> memory) {
+  home_.Check();
   ucp_mem_map_params_t params = {};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
@@ -83,6 +85,7 @@ void UcxWorker::Map(absl::Span<std::byte> memory) {
 
 void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
                          std::function<bool()> may_park, std::function<bool()> restless) {
+  home_.Check();
   after_progress_ = std::move(after_progress);
   busy_ = std::move(busy);
   may_park_ = std::move(may_park);
@@ -90,12 +93,14 @@ void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<boo
 }
 
 bool UcxWorker::Poll() {
+  home_.Check();
   bool any = false;
   for (int i = 0; i < kRounds && Progress(); ++i) any = true;
   return after_progress_() || any;
 }
 
 bool UcxWorker::PrepareToPark() {
+  home_.Check();
   // UCS_ERR_BUSY: something has arrived that was not looked at yet.
   return may_park_() && api_.ucp_worker_arm(worker_) == UCS_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "device/lane.h"
 #include "transfer/ucx/ucx_api.h"
 
@@ -43,7 +44,10 @@ class UcxWorker : public Poller {
   // `restless`: whether the lane must look at the clock.
   void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
                 std::function<bool()> may_park, std::function<bool()> restless);
-  bool Progress() { return api_.ucp_worker_progress(worker_) != 0; }
+  bool Progress() {
+    home_.Check();
+    return api_.ucp_worker_progress(worker_) != 0;
+  }
 
   bool Poll() override;
   bool Busy() const override { return busy_(); }
@@ -65,6 +69,7 @@ class UcxWorker : public Poller {
   std::function<bool()> busy_;
   std::function<bool()> may_park_;
   std::function<bool()> restless_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

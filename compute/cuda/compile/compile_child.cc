@@ -54,12 +54,14 @@ std::string FindCompiler() {
 }
 
 absl::StatusOr<std::string> CompileChild::Version() {
+  home_.Check();
   if (version_.empty()) RETURN_IF_ERROR(Start());
   return version_;
 }
 
 absl::StatusOr<CompiledKernel> CompileChild::Compile(const std::string& source,
                                                      const GpuArch& arch) {
+  home_.Check();
   if (pid_ < 0) RETURN_IF_ERROR(Start());
   const absl::Time until = MonotonicNow() + options_.patience;
   const std::string request = Encode(CompileRequest{std::string(arch.name), source});

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
+#include "base/home.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/kernel_compiler.h"
 
@@ -67,6 +68,7 @@ class CompileChild {
   UniqueFd stream_;
   std::string version_;
   int started_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry::compute

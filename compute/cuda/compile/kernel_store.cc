@@ -31,6 +31,7 @@ KernelStore::KernelStore(Options options) : child_(std::move(options.compiler)) 
 }
 
 absl::StatusOr<KernelStore::Got> KernelStore::Get(const GpuKernel& kernel, const GpuArch& arch) {
+  home_.Check();
   const absl::Time began = MonotonicNow();
   ASSIGN_OR_RETURN(const std::string version, child_.Version());
   const std::string key = KernelKey(kernel.source, CompileOptions(arch), version);

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/home.h"
 #include "compute/cuda/compile/compile_child.h"
 #include "compute/cuda/compile/cubin_cache.h"
 #include "compute/cuda/gpu_arch.h"
@@ -62,6 +63,7 @@ class KernelStore {
   // By KernelKey.
   absl::flat_hash_map<std::string, std::unique_ptr<const CompiledKernel>> known_;
   std::vector<std::string> warnings_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry::compute
