@@ -59,45 +59,27 @@ void AddPrepared(double local, double mapped, double futex, double third, double
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report) {
   ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
   ASSIGN_OR_RETURN(FutexEcho futex, FutexEcho::Start(settings.self, FutexRoad::kTwoCores));
-  ASSIGN_OR_RETURN(tools::BenchPair unary,
-                   OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY, FERRY_POST_BY_UNARY));
-  ASSIGN_OR_RETURN(tools::BenchPair stream,
-                   OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY, FERRY_POST_BY_STREAM));
-  ASSIGN_OR_RETURN(tools::BenchPair socket, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
-  RETURN_IF_ERROR(unary.MakeArenas(4096).status());
-  RETURN_IF_ERROR(stream.MakeArenas(4096).status());
-  RETURN_IF_ERROR(socket.MakeArenas(4096).status());
-  ASSIGN_OR_RETURN(absl::Duration cold, socket.Run(1, kTiny));
-  std::vector<double> calls, trips, by_unary, by_stream, by_socket;
+  ASSIGN_OR_RETURN(tools::BenchPair pair, OpenPair(settings, nodes, 0, 1, FERRY_ROUTE_ANY));
+  RETURN_IF_ERROR(pair.MakeArenas(4096).status());
+  ASSIGN_OR_RETURN(absl::Duration cold, pair.Run(1, kTiny));
+  std::vector<double> calls, trips, posts;
   for (int round = 0; round < settings.rounds; ++round) {
     ASSIGN_OR_RETURN(double call, MedianMicroseconds([&] { return echo.SmallCall(); }));
-    ASSIGN_OR_RETURN(double unary_time, TinyTransfers(unary));
-    ASSIGN_OR_RETURN(double stream_time, TinyTransfers(stream));
+    ASSIGN_OR_RETURN(double post, TinyTransfers(pair));
     calls.push_back(call);
-    by_unary.push_back(unary_time);
-    by_stream.push_back(stream_time);
-    ASSIGN_OR_RETURN(double socket_time, TinyTransfers(socket));
-    by_socket.push_back(socket_time);
+    posts.push_back(post);
     ASSIGN_OR_RETURN(double trip, MedianTrip(futex));
     trips.push_back(trip);
   }
-  for (tools::BenchPair* pair : {&unary, &stream, &socket}) RETURN_IF_ERROR(CheckTiny(*pair));
+  RETURN_IF_ERROR(CheckTiny(pair));
   Row row;
-  row.name = "8 B, posted by unary call";
+  row.name = "8 B, posted";
   row.unit = "us";
-  row.warm = tools::Median(by_unary);
+  row.cold = absl::ToDoubleMicroseconds(cold);
+  row.warm = tools::Median(posts);
   row.peer = "gRPC unary round trip";
   row.peer_warm = tools::Median(calls);
   row.at_most = true;
-  row.target = 2.3;
-  report.Add(row);
-  row.name = "8 B, posted by stream";
-  row.warm = tools::Median(by_stream);
-  row.target = 1.6;
-  report.Add(row);
-  row.name = "8 B, posted over the session socket";
-  row.cold = absl::ToDoubleMicroseconds(cold);
-  row.warm = tools::Median(by_socket);
   row.target = 0.9;
   report.Add(row);
   row.peer = "futex-word round trip between two cores";

@@ -27,10 +27,9 @@ struct SmallProgram {
   }
 };
 
-absl::StatusOr<SmallProgram> MakeSmall(const Nodes& nodes, int post_by) {
+absl::StatusOr<SmallProgram> MakeSmall(const Nodes& nodes) {
   SessionOptions options;
   options.client_dir = nodes.ClientDir(0);
-  options.post_by = post_by;
   Result<Session> session = Session::Open(options);
   if (!session.ok()) return Failed("open a session", session.status());
   Result<Arena> arena = session->CreateArena(0, 2 * kJobBytes);
@@ -60,8 +59,7 @@ absl::StatusOr<absl::Duration> FireAll(const std::vector<Prepared*>& batches) {
 absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& report) {
   ASSIGN_OR_RETURN(EchoClient echo, EchoClient::Start(settings.self));
   ASSIGN_OR_RETURN(FutexEcho futex, FutexEcho::Start(settings.self, FutexRoad::kPair));
-  ASSIGN_OR_RETURN(SmallProgram unary, MakeSmall(nodes, FERRY_POST_BY_UNARY));
-  ASSIGN_OR_RETURN(SmallProgram small, MakeSmall(nodes, FERRY_POST_BY_ANY));
+  ASSIGN_OR_RETURN(SmallProgram small, MakeSmall(nodes));
   Result<Prepared> job = PreparePrograms(small.session, 0, {small.Run()});
   if (!job.ok()) return Failed("prepare a job", job.status());
   // The daemon's lane between the same words, with nothing to do: no bytes, of a client to itself.
@@ -70,9 +68,9 @@ absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& r
   Result<Prepared> send = small.session.PrepareSend(0, {Transfer(1, "nothing")});
   if (!send.ok()) return Failed("prepare a send", send.status());
 
-  const auto run_by_call = [&]() -> absl::StatusOr<absl::Duration> {
+  const auto run_posted = [&]() -> absl::StatusOr<absl::Duration> {
     const absl::Time begin = absl::Now();
-    Result<Batch> batch = RunPrograms(unary.session, 0, {unary.Run()});
+    Result<Batch> batch = RunPrograms(small.session, 0, {small.Run()});
     if (!batch.ok()) return Failed("run a program", batch.status());
     if (Status status = batch->Wait(); !status.ok()) return Failed("wait for a job", status);
     return absl::Now() - begin;
@@ -80,7 +78,7 @@ absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& r
   std::vector<double> calls, runs, futexes, trips, firings;
   for (int round = 0; round < settings.rounds; ++round) {
     ASSIGN_OR_RETURN(double call, MedianMicroseconds([&] { return echo.SmallCall(); }));
-    ASSIGN_OR_RETURN(double run, MedianMicroseconds(run_by_call));
+    ASSIGN_OR_RETURN(double run, MedianMicroseconds(run_posted));
     ASSIGN_OR_RETURN(double futex_trip, MedianMicroseconds([&]() -> absl::StatusOr<absl::Duration> {
                        return futex.RoundTrip();
                      }));
@@ -93,7 +91,7 @@ absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& r
     firings.push_back(firing);
   }
   Row row;
-  row.name = "4 KiB job, posted by unary call";
+  row.name = "4 KiB job, posted";
   row.unit = "us";
   row.warm = tools::Median(runs);
   row.peer = "gRPC unary round trip";

@@ -4,13 +4,12 @@
 namespace ferry::bench {
 
 absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
-                                          int to, int route, int post_by) {
+                                          int to, int route) {
   tools::BenchPairOptions options;
   options.receiver_command = {settings.self, "bench-receiver"};
   options.client_dir = nodes.ClientDir(from);
   options.peer_client_dir = nodes.ClientDir(to);
   options.route = route;
-  options.post_by = post_by;
   options.patience = kOrderPatience;
   return tools::BenchPair::Open(options);
 }

@@ -61,7 +61,7 @@ absl::Status Failed(const char* doing, const ferry::Status& why);
 
 // A sender at node `from` and a receiver at node `to`.
 absl::StatusOr<tools::BenchPair> OpenPair(const Settings& settings, const Nodes& nodes, int from,
-                                          int to, int route, int post_by = FERRY_POST_BY_ANY);
+                                          int to, int route);
 
 // 256 MiB over `local` and `mapped`, and 1,000 x 64 KiB.
 absl::Status MeasureCopies(const Settings& settings, const Nodes& nodes, Report& report);
@@ -71,11 +71,11 @@ absl::Status MeasureBlocks(const Settings& settings, const Nodes& nodes, Report&
 absl::Status MeasureUcx(const Settings& settings, const Nodes& nodes, UcxOver over, Report& report);
 // 256 MiB, 1,000 x 64 KiB and 8 bytes over `tcp`; `nodes` have UCX over TCP beside it.
 absl::Status MeasureTcp(const Settings& settings, const Nodes& nodes, Report& report);
-// 8 bytes, posted by unary call, by stream and over the session socket.
+// 8 bytes, posted.
 absl::Status MeasureLatency(const Settings& settings, const Nodes& nodes, Report& report);
 // 8 bytes prepared, and 1,024 x 4 KiB prepared against posted.
 absl::Status MeasurePrepared(const Settings& settings, const Nodes& nodes, Report& report);
-// Jobs of 4 KiB, by unary call and prepared.
+// Jobs of 4 KiB, posted and prepared.
 absl::Status MeasureJobs(const Settings& settings, const Nodes& nodes, Report& report);
 // A program that sends MXFP8 over a slow link against sending bfloat16; `nodes` have UCX over TCP.
 absl::Status MeasureLimited(const Settings& settings, const Nodes& nodes, Report& report);

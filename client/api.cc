@@ -53,13 +53,8 @@ StatusPtr OpenSession(const ferry_session_options* given, ferry_session** sessio
     return BadField(kDoing, "options.name",
                     "is '" + wanted.name + "': it must be 1 to 63 characters of [A-Za-z0-9._-]");
   }
-  if (options.post_by < FERRY_POST_BY_ANY || options.post_by > FERRY_POST_BY_STREAM) {
-    return BadField(kDoing, "options.post_by",
-                    "is " + std::to_string(options.post_by) + ", and none has this number");
-  }
   wanted.client_dir = options.client_dir != nullptr ? options.client_dir : ClientDir();
   wanted.timeout_ns = options.timeout_ns ? options.timeout_ns : kOpenTimeoutNs;
-  wanted.post_by = options.post_by;
   wanted.reattach = options.no_reattach == 0;
   if (options.reattach_timeout_ns != 0) wanted.reattach_timeout_ns = options.reattach_timeout_ns;
   std::shared_ptr<Session> opened;

@@ -150,14 +150,10 @@ struct ProgramRun {
 
 // The request of a unary call: CrossHostSendRequest, CrossHostReceiveRequest or RunRequest.
 std::string EncodePost(const PostBatch& batch);
-// PostTransfersRequest, for the open stream; not for runs.
-std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch);
 // AttachRequest, for attach.sock; empty if the batch does not fit a packet.
 std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch);
 
 struct PostAnswer {
-  uint64_t sequence = 0;
-  StatusPtr error;
   uint64_t first_transfer_id = 0;
   uint64_t first_over_value = 0;
   uint32_t prepared_batch = 0;
@@ -165,8 +161,6 @@ struct PostAnswer {
 
 // CrossHostSendResponse, CrossHostReceiveResponse or RunResponse.
 bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer);
-// PostTransfersResponse.
-bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer);
 
 // ---- programs (codec_program.cc) ----
 

@@ -322,32 +322,6 @@ bool DecodePostAnswer(std::string_view bytes, PostAnswer* answer) {
   return Decoded(bytes, [&](pbf_reader& reader) { ReadPosted(reader, answer); });
 }
 
-bool DecodeStreamPostAnswer(std::string_view bytes, PostAnswer* answer) {
-  return Decoded(bytes, [&](pbf_reader& reader) {
-    while (reader.next()) {
-      switch (reader.tag_and_type()) {
-        case Varint(1):
-          answer->sequence = reader.get_uint64();
-          break;
-        case Bytes(2):
-          answer->error = ReadStatus(reader.get_message());
-          break;
-        case Varint(3):
-          answer->first_transfer_id = reader.get_uint64();
-          break;
-        case Varint(4):
-          answer->first_over_value = reader.get_uint64();
-          break;
-        case Varint(5):
-          answer->prepared_batch = reader.get_uint32();
-          break;
-        default:
-          reader.skip();
-      }
-    }
-  });
-}
-
 bool DecodeGetTransfers(std::string_view bytes, std::vector<TransferInfo>* transfers) {
   return Decoded(bytes, [&](pbf_reader& reader) {
     while (reader.next(1, pbf_wire_type::length_delimited))

@@ -214,20 +214,6 @@ void WritePost(Writer& writer, const PostBatch& batch) {
   Varint(writer, 8, batch.prepare ? 1 : 0);
 }
 
-// A sequence number and the batch: the beginning of both PostTransfersRequest and AttachRequest.
-// Empty if that is longer than `max`.
-std::string SequencedPost(uint64_t sequence, uint32_t tag, const PostBatch& batch, size_t max) {
-  std::string out;
-  const size_t size = PostSize(batch);
-  const size_t all = VarintField(sequence) + LengthField(size);
-  if (all > max) return out;
-  out.reserve(all);
-  Writer writer(out);
-  Varint(writer, 1, sequence);
-  Nested(writer, tag, size, [&](Writer& nested) { WritePost(nested, batch); });
-  return out;
-}
-
 std::string Ids(uint64_t first_id, size_t count) {
   std::string out;
   Writer writer(out);
@@ -367,16 +353,21 @@ std::string EncodePost(const PostBatch& batch) {
   return out;
 }
 
-std::string EncodeStreamPost(uint64_t sequence, const PostBatch& batch) {
-  return SequencedPost(sequence, batch.direction == Direction::kSend ? 2 : 3, batch, SIZE_MAX);
-}
-
 std::string EncodeSocketPost(uint64_t sequence, const PostBatch& batch) {
   if (batch.direction == Direction::kRun) {
     std::string packet = EncodeSocketRun(sequence, batch);
     return packet.size() > kMaxPacket ? "" : packet;
   }
-  return SequencedPost(sequence, batch.direction == Direction::kSend ? 6 : 7, batch, kMaxPacket);
+  std::string out;
+  const size_t size = PostSize(batch);
+  const size_t all = VarintField(sequence) + LengthField(size);
+  if (all > kMaxPacket) return out;
+  out.reserve(all);
+  Writer writer(out);
+  Varint(writer, 1, sequence);
+  Nested(writer, batch.direction == Direction::kSend ? 6 : 7, size,
+         [&](Writer& nested) { WritePost(nested, batch); });
+  return out;
 }
 
 std::string EncodeCancel(uint64_t first_id, size_t count, const char* poison) {

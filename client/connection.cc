@@ -13,6 +13,10 @@ namespace {
 // The longest wait for a stopped daemon, which must not hold callers for ever.
 constexpr uint64_t kCallTimeoutNs = 30ull * 1000000000;
 
+// The daemon's limit for a batch. gRPC's own limit is above it; a message over gRPC's would end its
+// call with gRPC's text.
+constexpr size_t kMostBatchBytes = 1 << 20;
+
 constexpr uint64_t kResumeConnectNs = 100ull * 1000000;
 
 }  // namespace
@@ -21,7 +25,6 @@ Connection::Connection(uint64_t number, uint64_t last_transfer_id)
     : number_(number),
       attach_(&fds_),
       rpc_(&fds_, [this](const std::string& why) { attach_.Break(why); }),
-      posts_(&rpc_),
       unheard_(last_transfer_id) {}
 
 StatusPtr Connection::Open(const std::string& dir, const std::string& name, uint64_t deadline_ns,
@@ -121,11 +124,28 @@ StatusPtr Connection::ReleasePrepared(uint32_t number) {
              AttachResponse::Kind::kPreparedReleased, &response);
 }
 
-StatusPtr Connection::Post(const PostBatch& batch, int post_by, PostAnswer* answer) {
-  return InApiWords(batch, TryPost(batch, post_by, answer));
+StatusPtr Connection::Post(const PostBatch& batch, PostAnswer* answer) {
+  return InApiWords(batch, TryPost(batch, answer));
 }
 
-StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* answer) {
+StatusPtr Connection::PostByCall(const PostBatch& batch, PostAnswer* answer) {
+  std::string request = EncodePost(batch);
+  if (request.size() > kMostBatchBytes) {
+    return Error(kInvalidArgument, kReasonBatchTooLarge,
+                 "nothing was posted: a batch of " + std::to_string(request.size()) +
+                     " bytes, at most " + std::to_string(kMostBatchBytes) +
+                     "; post several batches, or larger blocks where one transfer has so many");
+  }
+  const Method method = batch.direction == Direction::kSend      ? Method::kSend
+                        : batch.direction == Direction::kReceive ? Method::kReceive
+                                                                 : Method::kRun;
+  std::string response;
+  FERRY_CLIENT_RETURN_IF_ERROR(Call(method, std::move(request), &response));
+  if (DecodePostAnswer(response, answer)) return nullptr;
+  return Error(kInternal, kReasonProtocol, "posting a batch: the daemon's answer is no message");
+}
+
+StatusPtr Connection::TryPost(const PostBatch& batch, PostAnswer* answer) {
   if (batch.prepare && (welcome_.features & kFeaturePrepared) == 0) {
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "preparing a batch: this node's daemon does not know prepared batches");
@@ -139,19 +159,10 @@ StatusPtr Connection::TryPost(const PostBatch& batch, int post_by, PostAnswer* a
     return Error(kFailedPrecondition, kReasonProtocolVersion,
                  "preparing jobs: this node's daemon does not know prepared jobs");
   }
-  std::string packet;
   const uint64_t sequence = attach_.NextSequence();
-  if (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) != 0) {
-    packet = EncodeSocketPost(sequence, batch);
-  }
+  const std::string packet = EncodeSocketPost(sequence, batch);
   if (packet.empty()) {
-    // A batch that does not fit the socket goes by a call of its own.
-    const bool stream =
-        !run && (post_by == FERRY_POST_BY_STREAM ||
-                 (post_by == FERRY_POST_BY_ANY && (welcome_.features & kFeatureSocketPosts) == 0));
-    FERRY_CLIENT_RETURN_IF_ERROR(
-        GiveUp(stream ? posts_.Post(batch, DeadlineAfter(kCallTimeoutNs), answer)
-                      : PostUnary(&rpc_, batch, DeadlineAfter(kCallTimeoutNs), answer)));
+    FERRY_CLIENT_RETURN_IF_ERROR(PostByCall(batch, answer));
   } else {
     AttachResponse response;
     FERRY_CLIENT_RETURN_IF_ERROR(Ask(sequence, packet, AttachResponse::Kind::kPosted, &response));

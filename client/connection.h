@@ -63,15 +63,16 @@ class Connection {
   uint64_t arena_bytes() const { return arena_bytes_; }
   StatusPtr ResetTimeline(uint32_t timeline);
   StatusPtr ReleasePrepared(uint32_t number);
-  // `post_by`: FERRY_POST_BY_...
-  StatusPtr Post(const PostBatch& batch, int post_by, PostAnswer* answer);
+  // Posts by the session's socket, or by a gRPC call if the batch does not fit a packet of it.
+  StatusPtr Post(const PostBatch& batch, PostAnswer* answer);
   StatusPtr Call(Method method, std::string request, std::string* response);
 
   // The life of the transfers that are posted here. Set before the session has this connection.
   std::shared_ptr<Life> life;
 
  private:
-  StatusPtr TryPost(const PostBatch& batch, int post_by, PostAnswer* answer);
+  StatusPtr TryPost(const PostBatch& batch, PostAnswer* answer);
+  StatusPtr PostByCall(const PostBatch& batch, PostAnswer* answer);
   // `error`; if it is that the daemon has not answered in time, breaks the connection and returns
   // that the daemon is lost.
   StatusPtr GiveUp(StatusPtr error);
@@ -82,7 +83,6 @@ class Connection {
   ForkFds fds_;
   AttachSocket attach_;
   Rpc rpc_;
-  PostStream posts_;
   Welcome welcome_;
   Unheard unheard_;
   std::atomic<uint64_t> arena_bytes_{0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/fork.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ ForkFds::ForkFds() {
 ForkFds::~ForkFds() {
   Close(kAttach);
   Close(kRpc);
+  Close(kGrpc);
   ForkList& list = ForkList::Get();
   std::lock_guard lock(list.mutex);
   (previous_ != nullptr ? previous_->next_ : list.first) = next_;
@@ -68,6 +70,16 @@ ForkFds::~ForkFds() {
 int ForkFds::Socket(Slot slot, int type) {
   std::lock_guard lock(ForkList::Get().mutex);
   return fds_[slot] = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+}
+
+int ForkFds::Duplicate(Slot from, Slot to) {
+  std::lock_guard lock(ForkList::Get().mutex);
+  return fds_[to] = fcntl(fds_[from], F_DUPFD_CLOEXEC, 0);
+}
+
+void ForkFds::Shutdown(Slot slot) {
+  std::lock_guard lock(ForkList::Get().mutex);
+  if (fds_[slot] >= 0) shutdown(fds_[slot], SHUT_RDWR);
 }
 
 void ForkFds::Close(Slot slot) {

@@ -17,7 +17,8 @@ uint64_t ForkGeneration();
 // The sockets of one connection. Not movable: the list points to it.
 class ForkFds {
  public:
-  enum Slot { kAttach, kRpc, kSlots };
+  // kGrpc is a second descriptor of the socket kRpc.
+  enum Slot { kAttach, kRpc, kGrpc, kSlots };
 
   ForkFds();
   ~ForkFds();
@@ -27,6 +28,10 @@ class ForkFds {
   // A new AF_UNIX socket of `type`, close-on-exec, listed from its first moment. -1: errno says
   // why.
   int Socket(Slot slot, int type);
+  // A second descriptor of the socket of `from`, listed in slot `to`. -1: errno says why.
+  int Duplicate(Slot from, Slot to);
+  // Ends the slot's socket in both directions, if it has one, for all its descriptors.
+  void Shutdown(Slot slot);
   // Closes the slot's socket, if it has one.
   void Close(Slot slot);
   // From here on somebody else closes the slot's socket.
@@ -35,7 +40,7 @@ class ForkFds {
  private:
   friend struct ForkList;
 
-  int fds_[kSlots] = {-1, -1};
+  int fds_[kSlots] = {-1, -1, -1};
   ForkFds* next_ = nullptr;
   ForkFds* previous_ = nullptr;
 };

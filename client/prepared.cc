@@ -92,8 +92,7 @@ void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   StatusPtr error = prepared->kept.CheckArenas();
   if (error == nullptr) {
     error = PostKept(
-        prepared->kept,
-        [&] { return connection.Post(batch, prepared->session->post_by(), &answer); },
+        prepared->kept, [&] { return connection.Post(batch, &answer); },
         [&](uint64_t device, const std::string& text) {
           std::string response;
           return connection.Call(Method::kCompile, EncodeCompile(device, text), &response);

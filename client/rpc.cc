@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/rpc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
@@ -25,10 +26,9 @@ constexpr int kMaxReceiveBytes = 16 << 20;
 constexpr size_t kCopyBelow = 4096;
 
 const RpcMethod& MethodOf(Method method) {
-  static const auto& kMethods = *new std::array<RpcMethod, 10>{{
+  static const auto& kMethods = *new std::array<RpcMethod, 9>{{
       {"/ferry.v1.TransferService/CrossHostSend", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/CrossHostReceive", RpcMethod::NORMAL_RPC},
-      {"/ferry.v1.TransferService/PostTransfers", RpcMethod::BIDI_STREAMING},
       {"/ferry.v1.TransferService/CancelTransfers", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/GetTransfers", RpcMethod::NORMAL_RPC},
       {"/ferry.v1.TransferService/WatchTransfers", RpcMethod::SERVER_STREAMING},
@@ -48,6 +48,14 @@ void QuietGrpc() {
     return true;
   }();
   (void)kDone;
+}
+
+// `deadline_ns`, which is not kForever, as a time for gRPC. gRPC looks at the wall clock once, when
+// it is given the time.
+std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns) {
+  const uint64_t now = NowNs();
+  return std::chrono::system_clock::now() +
+         std::chrono::nanoseconds(deadline_ns > now ? deadline_ns - now : 0);
 }
 
 }  // namespace
@@ -70,12 +78,6 @@ std::string FromBuffer(const grpc::ByteBuffer& buffer) {
   return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
 }
 
-std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns) {
-  const uint64_t now = NowNs();
-  return std::chrono::system_clock::now() +
-         std::chrono::nanoseconds(deadline_ns > now ? deadline_ns - now : 0);
-}
-
 Rpc::Call::Call(Rpc* rpc, uint64_t deadline_ns) : rpc_(rpc) {
   context_.AddMetadata("ferry-session-bin", rpc_->token_);
   if (deadline_ns != kForever) {
@@ -92,7 +94,7 @@ Rpc::Call::~Call() {
 }
 
 Rpc::~Rpc() {
-  if (channel_ != nullptr) fds_->Forget(ForkFds::kRpc);  // gRPC closes the descriptor
+  if (channel_ != nullptr) fds_->Forget(ForkFds::kGrpc);  // gRPC closes the descriptor
 }
 
 StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline_ns) {
@@ -100,6 +102,10 @@ StatusPtr Rpc::Open(const std::string& dir, std::string token, uint64_t deadline
   FERRY_CLIENT_RETURN_IF_ERROR(
       ConnectUnix(dir, "client.sock", SOCK_STREAM, fds_, ForkFds::kRpc, deadline_ns, &fd));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  fd = fds_->Duplicate(ForkFds::kRpc, ForkFds::kGrpc);
+  if (fd < 0) {
+    return ErrnoError(kResourceExhausted, kReasonNotReady, "opening a session at " + dir, errno);
+  }
   token_ = std::move(token);
   QuietGrpc();
   grpc::ChannelArguments arguments;
@@ -114,6 +120,8 @@ void Rpc::Cancel() {
   std::lock_guard lock(mutex_);
   cancelled_ = true;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
+  // A call whose message the daemon has not read to its end would not notice that it is cancelled.
+  fds_->Shutdown(ForkFds::kRpc);
 }
 
 StatusPtr Rpc::Unary(Method method, std::string request, uint64_t deadline_ns,
@@ -133,14 +141,6 @@ std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> Rpc::ServerStream(Call* ca
   using Factory = grpc::internal::ClientReaderFactory<grpc::ByteBuffer>;
   return std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>>(Factory::Create(
       channel_.get(), MethodOf(method), call->context(), ToBuffer(std::move(request))));
-}
-
-std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> Rpc::BidiStream(
-    Call* call, Method method, grpc::CompletionQueue* queue, void* started) {
-  using Factory =
-      grpc::internal::ClientAsyncReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>;
-  return std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>(
-      Factory::Create(channel_.get(), queue, MethodOf(method), call->context(), true, started));
 }
 
 StatusPtr Rpc::Explain(Method method, const grpc::Status& status) {

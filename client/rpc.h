@@ -7,19 +7,12 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 #include <grpcpp/support/sync_stream.h>
 
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -31,24 +24,10 @@
 
 namespace ferry::client {
 
-enum class Method {
-  kSend,
-  kReceive,
-  kPost,
-  kCancel,
-  kGet,
-  kWatch,
-  kCompile,
-  kRun,
-  kListDevices,
-  kJoin
-};
+enum class Method { kSend, kReceive, kCancel, kGet, kWatch, kCompile, kRun, kListDevices, kJoin };
 
 grpc::ByteBuffer ToBuffer(std::string bytes);
 std::string FromBuffer(const grpc::ByteBuffer& buffer);
-// `deadline_ns`, which is not kForever, as a time for gRPC. gRPC looks at the wall clock once, when
-// it is given the time.
-std::chrono::system_clock::time_point GrpcTime(uint64_t deadline_ns);
 
 class Rpc {
  public:
@@ -78,9 +57,6 @@ class Rpc {
   StatusPtr Unary(Method method, std::string request, uint64_t deadline_ns, std::string* response);
   std::unique_ptr<grpc::ClientReader<grpc::ByteBuffer>> ServerStream(Call* call, Method method,
                                                                      std::string request);
-  // The stream puts `started` on `queue` once it has begun.
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> BidiStream(
-      Call* call, Method method, grpc::CompletionQueue* queue, void* started);
   // The error for the application of a call that ended with `status`; null for OK.
   StatusPtr Explain(Method method, const grpc::Status& status);
 
@@ -94,56 +70,5 @@ class Rpc {
   std::set<grpc::ClientContext*> calls_;
   bool cancelled_ = false;
 };
-
-// The open stream of posts. One of the threads that wait for answers listens to gRPC for all of
-// them (leader and followers), so a lone caller gets its answer on its own thread. Any thread.
-class PostStream {
- public:
-  explicit PostStream(Rpc* rpc) : rpc_(rpc) {}
-
-  // DEADLINE_EXCEEDED: the batch may have been posted, or may be later; nobody knows.
-  StatusPtr Post(const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
-
- private:
-  struct Waiter {
-    PostAnswer* answer;
-    bool done = false;
-    std::condition_variable changed;
-  };
-  struct Live {
-    explicit Live(Rpc* rpc);
-    ~Live();
-    Rpc::Call call;
-    grpc::CompletionQueue queue;  // of Steps
-    std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> stream;
-    grpc::ByteBuffer incoming;  // gRPC's while it reads
-    grpc::Status status;        // gRPC's while it finishes the stream
-
-    std::mutex mutex;  // guards what follows
-    std::map<uint64_t, Waiter*> waiters;
-    std::deque<grpc::ByteBuffer> unsent;
-    bool writing = true;  // gRPC writes a message, or the stream has not begun
-    bool hearing = false;
-    bool broken = false;
-    StatusPtr why;
-  };
-
-  // Shared, because a stream that broke lives until its last waiter is gone.
-  std::shared_ptr<Live> Stream();
-  // These run under live->mutex.
-  void WriteNext(Live* live);
-  // Releases the mutex while it waits for gRPC. False if nothing came in time.
-  bool HearOne(Live* live, std::unique_lock<std::mutex>* lock, uint64_t deadline_ns);
-  void OnAnswer(Live* live);
-  void Break(Live* live, StatusPtr why);
-
-  Rpc* const rpc_;
-  std::atomic<uint64_t> sequence_{0};
-  std::mutex mutex_;
-  std::shared_ptr<Live> live_;
-};
-
-// Posts by one unary call.
-StatusPtr PostUnary(Rpc* rpc, const PostBatch& batch, uint64_t deadline_ns, PostAnswer* answer);
 
 }  // namespace ferry::client

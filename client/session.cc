@@ -266,8 +266,7 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
                         std::shared_ptr<const Life>* life) {
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
-  FERRY_CLIENT_RETURN_IF_ERROR(
-      OrCause(*connection, connection->Post(batch, options_.post_by, answer)));
+  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->Post(batch, answer)));
   // An answer that arrives together with the daemon's end counts as lost: the next daemon counts on
   // from what was known before.
   return IfCurrent(*connection, [&] {

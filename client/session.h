@@ -44,7 +44,6 @@ class Session {
     std::string client_dir;
     std::string name;
     uint64_t timeout_ns = 0;
-    int post_by = FERRY_POST_BY_ANY;
     bool reattach = true;
     uint64_t reattach_timeout_ns = kForever;
   };
@@ -80,7 +79,6 @@ class Session {
   // The device as the latest daemon has it; null if that has no such device.
   const DeviceInfo* FindDevice(uint64_t device) const;
   bool reattaches() const { return options_.reattach; }
-  int post_by() const { return options_.post_by; }
   Timelines& timelines() { return timelines_; }
   OverCallbacks& callbacks() { return callbacks_; }
   OverCounters& over_counters() { return over_counters_; }

@@ -77,8 +77,7 @@ class Bench {
     return absl::StrCat(what, " ", tools::RouteText(route_));
   }
 
-  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false, bool hosts = false,
-                                            int post_by = FERRY_POST_BY_ANY) const {
+  absl::StatusOr<tools::BenchPair> OpenPair(bool back = false, bool hosts = false) const {
     tools::BenchPairOptions options;
     options.receiver_command = {settings_.self, "bench-receiver"};
     options.client_dir = nodes_.ClientDir(back ? there() : 0);
@@ -88,7 +87,6 @@ class Bench {
     options.source = back ? second : first;
     options.destination = back ? first : second;
     options.route = route_;
-    options.post_by = post_by;
     options.patience = kOrderPatience;
     return tools::BenchPair::Open(options);
   }
@@ -219,21 +217,18 @@ class Bench {
     RETURN_IF_ERROR(pair.Check([&] { return pair.PingOnce(); }).status());
     Add(report, Named("8 B prepared, p99"), "us",
         absl::ToDoubleMicroseconds(tools::Quantile(pings, 0.99)), true, {});
-    RETURN_IF_ERROR(PostedLatency(report, "8 B posted, p50", pair));
-    ASSIGN_OR_RETURN(tools::BenchPair calls, OpenPair(false, false, FERRY_POST_BY_UNARY));
-    RETURN_IF_ERROR(calls.MakeArenas(16).status());
-    return PostedLatency(report, "8 B posted by unary call, p50", calls);
+    return PostedLatency(report, pair);
   }
 
-  absl::Status PostedLatency(Report& report, const char* what, tools::BenchPair& pair) {
+  absl::Status PostedLatency(Report& report, tools::BenchPair& pair) {
     std::vector<absl::Duration> posted;
     for (uint64_t i = 0; i < settings_.pings / 4 + 10; ++i) {
       ASSIGN_OR_RETURN(const absl::Duration took, pair.Run(1, 8));
       if (i >= 10) posted.push_back(took);
     }
     RETURN_IF_ERROR(pair.Check([&] { return pair.Run(1, 8); }).status());
-    Add(report, Named(what), "us", absl::ToDoubleMicroseconds(tools::Median(posted)), true,
-        local() ? 150 : 220);
+    Add(report, Named("8 B posted, p50"), "us", absl::ToDoubleMicroseconds(tools::Median(posted)),
+        true, local() ? 150 : 220);
     return absl::OkStatus();
   }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status.h"
 #include "daemon/rpc/client_services.h"
 #include "daemon/rpc/convert.h"
@@ -81,82 +79,6 @@ void AddRoutes(const Session& session, v1::GetTransfersResponse& response) {
     }
   }
 }
-
-void Fill(const PostReply& reply, v1::PostTransfersResponse& out) {
-  if (!reply.status.ok()) return ToProto(reply.status, reply.violations, out.mutable_error());
-  out.set_first_transfer_id(reply.first_transfer_id);
-  out.set_first_over_value(reply.first_over_value);
-  out.set_prepared_batch(reply.prepared_batch);
-}
-
-// PostTransfers: answers come in the order of the requests, because control handles these in order.
-class PostStream final
-    : public grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse> {
- public:
-  using Output = StreamOutput<v1::PostTransfersResponse, grpc::Status>;
-
-  PostStream(RpcCore& core, RpcCaller caller) : core_(core), caller_(std::move(caller)) {
-    output_ = std::make_shared<Output>(
-        [this](const v1::PostTransfersResponse* message) { StartWrite(message); },
-        [this](grpc::Status status) { Finish(status); });
-    StartRead(&incoming_);
-  }
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      Leave();
-      return;
-    }
-    if (incoming_.batch_case() == v1::PostTransfersRequest::BATCH_NOT_SET) {
-      return output_->Finish(
-          ToGrpc(FieldError("batch", "PostTransfers: neither send nor receive is given")));
-    }
-    PostBatch batch =
-        incoming_.has_send() ? Convert(incoming_.send()) : Convert(incoming_.receive());
-    const uint64_t sequence = incoming_.sequence();
-    // From here on this answer, or one before it, may be written and start the next read.
-    const bool read = open_.fetch_add(1) < kMostUnanswered;
-    core_.control.PostOrRun([&core = core_, output = output_, caller = caller_, sequence,
-                             batch = std::move(batch)]() mutable {
-      absl::StatusOr<Session*> session = caller.Authenticate(core);
-      if (!session.ok()) return output->Finish(ToGrpc(session.status()));
-      v1::PostTransfersResponse response;
-      response.set_sequence(sequence);
-      Fill(core.sessions.Post(**session, std::move(batch)), response);
-      core.later([output, response = std::move(response)]() mutable {
-        output->Push(std::move(response));
-      });
-    });
-    if (read) StartRead(&incoming_);
-  }
-  void OnWriteDone(bool ok) override {
-    output_->OnWriteDone(ok);
-    if (!ok) return output_->Finish(grpc::Status::CANCELLED);
-    if (Leave() == kMostUnanswered) StartRead(&incoming_);
-  }
-  void OnCancel() override { output_->Finish(grpc::Status::CANCELLED); }
-  void OnDone() override {
-    output_->Detach();
-    delete this;
-  }
-
- private:
-  // Nothing is read from a client that does not read its answers.
-  static constexpr int kMostUnanswered = 64;
-
-  // Lowers `open_` by one; at 0 the stream ends. Returns what it is then.
-  int Leave() {
-    const int before = open_.fetch_sub(1);
-    if (before == 1) output_->Finish(grpc::Status::OK);
-    return before - 1;
-  }
-
-  RpcCore& core_;
-  const RpcCaller caller_;
-  std::shared_ptr<Output> output_;
-  v1::PostTransfersRequest incoming_;
-  // One for the reading, one for each batch whose answer was not written.
-  std::atomic<int> open_ = 1;
-};
 
 // WatchTransfers: control fills one response at a time from the events that the session keeps. So a
 // slow reader costs only its position.
@@ -256,10 +178,6 @@ class TransferServiceImpl final : public v1::TransferService::CallbackService {
                                              const v1::CrossHostReceiveRequest* request,
                                              v1::CrossHostReceiveResponse* response) override {
     return Post(context, Convert(*request), response);
-  }
-  grpc::ServerBidiReactor<v1::PostTransfersRequest, v1::PostTransfersResponse>* PostTransfers(
-      grpc::CallbackServerContext* context) override {
-    return new PostStream(core_, RpcCaller::Of(*context, core_.connections));
   }
   grpc::ServerWriteReactor<v1::WatchTransfersResponse>* WatchTransfers(
       grpc::CallbackServerContext* context, const v1::WatchTransfersRequest* request) override {

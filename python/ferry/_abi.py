@@ -36,7 +36,6 @@ class SessionOptions(Structure):
         ("client_dir", c_char_p),
         ("name", c_char_p),
         ("timeout_ns", c_uint64),
-        ("post_by", c_int),
         ("no_reattach", c_int),
         ("reattach_timeout_ns", c_uint64),
     ]

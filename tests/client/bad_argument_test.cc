@@ -170,11 +170,6 @@ TEST_F(BadArgumentTest, OptionsOfASessionAreCheckedByName) {
   options.name = std::string(64, 'a');
   EXPECT_EQ(field(options), "options.name");
   options.name = std::string(63, 'a');
-  for (const int number : {-1, 3, 99}) {
-    options.post_by = number;
-    EXPECT_EQ(field(options), "options.post_by") << number;
-  }
-  options.post_by = FERRY_POST_BY_STREAM;
   EXPECT_EQ(field(options), "OK");
   options.client_dir = "/" + std::string(100, 'd');
   EXPECT_EQ(field(options), "options.client_dir");

@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ferry/ferry.hpp"
 #include "tests/client/fake/fake_daemon.h"
@@ -35,10 +38,9 @@ class ClientTest : public ::testing::Test {
     std::filesystem::remove_all(dir_);
   }
 
-  Session Open(int post_by = FERRY_POST_BY_ANY, const std::string& name = "test") {
+  Session Open(const std::string& name = "test") {
     SessionOptions options;
     options.name = name;
-    options.post_by = post_by;
     return OpenWith(std::move(options));
   }
   Session OpenWith(SessionOptions options) {
@@ -73,6 +75,19 @@ class ClientTest : public ::testing::Test {
 
 inline Transfer Keyed(const std::string& key, std::vector<Range> ranges = {}, uint64_t remote = 1) {
   return Transfer(remote, key, std::move(ranges));
+}
+
+// By what a batch goes to the daemon: the session's socket, or a gRPC call if it is too long for
+// that.
+enum class Road { kSocket, kCall };
+inline constexpr Road kRoads[] = {Road::kSocket, Road::kCall};
+
+// `transfer`. For kCall with a shape of more than 128 KiB, which the fake daemon does not look at:
+// the batch that it is in goes by a call.
+inline Transfer By(Road road, Transfer transfer) {
+  constexpr size_t kDims = 15'000;  // of nine bytes each
+  if (road == Road::kCall) transfer.shape.emplace(kDims, INT64_MAX);
+  return transfer;
 }
 
 #define ASSERT_OK(expression)                                            \

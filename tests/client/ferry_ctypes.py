@@ -6,7 +6,7 @@ import ctypes
 
 class Options(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("client_dir", ctypes.c_char_p), ("name", ctypes.c_char_p),
-                ("timeout_ns", ctypes.c_uint64), ("post_by", ctypes.c_int)]
+                ("timeout_ns", ctypes.c_uint64)]
 
 
 class Range(ctypes.Structure):
@@ -55,9 +55,10 @@ class Ferry:
             raise RuntimeError(text)
 
     def post(self, send, session, device, remote, where, timeline, key=b"key", defined_at=None):
-        """One transfer of one range: its batch. `defined_at`: a counter and its value."""
+        """One transfer of one range, or of an array of ranges: its batch. `defined_at`: a counter and its value."""
+        ranges = (Range * 1)(where) if isinstance(where, Range) else where
         transfer = Transfer(remote_device=remote, key=key, key_bytes=len(key),
-                            ranges=ctypes.pointer(where), range_count=1)
+                            ranges=ctypes.cast(ranges, ctypes.POINTER(Range)), range_count=len(ranges))
         if defined_at is not None:
             transfer.has_defined_at = 1
             transfer.defined_timeline, transfer.defined_value = defined_at

@@ -49,14 +49,13 @@ TEST_F(LossTest, EveryWaitEnds) {
   EXPECT_EQ(pending->Cancel().reason(), "DAEMON_LOST");
 }
 
-constexpr int kWays[] = {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM};
-
 TEST_F(LossTest, APostInFlightEnds) {
   size_t hanging = 0;
-  for (const int way : kWays) {
-    Session session = Open(way);
-    std::thread poster(
-        [&] { EXPECT_EQ(session.Send(0, {Keyed("hang")}).status().reason(), "DAEMON_LOST"); });
+  for (const Road road : kRoads) {
+    Session session = Open();
+    std::thread poster([&] {
+      EXPECT_EQ(session.Send(0, {By(road, Keyed("hang"))}).status().reason(), "DAEMON_LOST");
+    });
     daemon_->WaitForHanging(++hanging);
     daemon_->CloseAttach();  // gRPC stays open and silent
     poster.join();
@@ -65,12 +64,13 @@ TEST_F(LossTest, APostInFlightEnds) {
 
 TEST_F(LossTest, FollowersOfAHangingPostEndToo) {
   size_t hanging = 0;
-  for (const int way : kWays) {
-    Session session = Open(way);
+  for (const Road road : kRoads) {
+    Session session = Open();
     std::vector<std::thread> posters;
     for (int i = 0; i < 4; ++i) {
-      posters.emplace_back(
-          [&] { EXPECT_EQ(session.Send(0, {Keyed("hang")}).status().reason(), "DAEMON_LOST"); });
+      posters.emplace_back([&] {
+        EXPECT_EQ(session.Send(0, {By(road, Keyed("hang"))}).status().reason(), "DAEMON_LOST");
+      });
     }
     daemon_->WaitForHanging(++hanging);
     daemon_->CloseAttach();
@@ -80,11 +80,11 @@ TEST_F(LossTest, FollowersOfAHangingPostEndToo) {
 }
 
 TEST_F(LossTest, ALostRpcConnectionIsALostDaemon) {
-  Session session = Open(FERRY_POST_BY_UNARY);
-  auto pending = session.Receive(0, {Keyed("never")});
+  Session session = Open();
+  auto pending = session.Receive(0, {By(Road::kCall, Keyed("never"))});
   ASSERT_OK(pending);
   daemon_->CloseRpc();
-  EXPECT_EQ(session.Send(0, {Keyed("echo")}).status().reason(), "DAEMON_LOST");
+  EXPECT_EQ(session.Send(0, {By(Road::kCall, Keyed("echo"))}).status().reason(), "DAEMON_LOST");
   EXPECT_EQ(pending->Wait(kSoon).reason(), "DAEMON_LOST");
   EXPECT_EQ(session.Health().reason(), "DAEMON_LOST");
 }

@@ -10,17 +10,6 @@ namespace {
 
 using PostSocketTest = ClientTest;
 
-TEST_F(PostSocketTest, ADaemonThatDoesNotKnowItGetsTheStream) {
-  daemon_->set_features(0);
-  Session session = Open();
-  auto batch = session.Send(0, {Keyed("echo")});
-  ASSERT_OK(batch);
-  ASSERT_OK(batch->Wait(kSoon));
-  EXPECT_EQ(daemon_->last_hello().features(), 511u);
-  EXPECT_EQ(daemon_->socket_posts(), 0u);
-  EXPECT_EQ(daemon_->stream_posts(), 1u);
-}
-
 TEST_F(PostSocketTest, ADaemonThatDoesNotKnowProgramsIsNotAskedForOne) {
   Session session = Open();
   EXPECT_EQ(Program::Compile(session, 0, "program 1\n").status().ToString(),
@@ -86,7 +75,7 @@ TEST_F(PostSocketTest, AnswersFindTheirAskers) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(daemon_->stream_posts() + daemon_->unary_posts(), 0u);
+  EXPECT_EQ(daemon_->unary_posts(), 0u);
 }
 
 TEST_F(PostSocketTest, WhatNobodyAskedForIsPassedOver) {

@@ -144,13 +144,13 @@ TEST_F(ReattachTest, OldFailuresDoNotBlurWhatEndedWellAtTheNextDaemon) {
 }
 
 TEST_F(ReattachTest, EveryWayOfPostingGoesOn) {
-  for (const int way : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
-    Session session = Open(way);
-    auto pending = session.Receive(0, {Keyed("never")});
+  for (const Road road : kRoads) {
+    Session session = Open();
+    auto pending = session.Receive(0, {By(road, Keyed("never"))});
     Restart();
     AwaitLoss(*pending);
     ASSERT_OK(session.WaitAttached(kSoon));
-    auto batch = session.Send(0, {Keyed("echo"), Keyed("echo")});
+    auto batch = session.Send(0, {By(road, Keyed("echo")), Keyed("echo")});
     ASSERT_OK(batch);
     EXPECT_EQ(batch->first_id(), pending->first_id() + 1);
     ASSERT_OK(batch->Wait(kSoon));
@@ -265,14 +265,14 @@ TEST_F(ReattachTest, AnAnswerThatIsLostMeansLost) {
 }
 
 TEST_F(ReattachTest, ALostRpcConnectionIsReplacedToo) {
-  Session session = Open(FERRY_POST_BY_UNARY);
-  auto pending = session.Receive(0, {Keyed("never")});
+  Session session = Open();
+  auto pending = session.Receive(0, {By(Road::kCall, Keyed("never"))});
   daemon_->CloseRpc();
-  EXPECT_EQ(session.Send(0, {Keyed("echo")}).status().reason(), "DAEMON_LOST");
+  EXPECT_EQ(session.Send(0, {By(Road::kCall, Keyed("echo"))}).status().reason(), "DAEMON_LOST");
   EXPECT_EQ(pending->Wait(kSoon).reason(), "DAEMON_LOST");
   Restart();
   ASSERT_OK(session.WaitAttached(kSoon));
-  ASSERT_OK(session.Send(0, {Keyed("echo")})->Wait(kSoon));
+  ASSERT_OK(session.Send(0, {By(Road::kCall, Keyed("echo"))})->Wait(kSoon));
 }
 
 TEST_F(ReattachTest, ArenasOfADeviceThatIsGoneSaySo) {

@@ -16,7 +16,7 @@ namespace {
 using SessionTest = ClientTest;
 
 TEST_F(SessionTest, OpensAndShowsWhatTheDaemonSaid) {
-  Session session = Open(FERRY_POST_BY_ANY, "trainer-7");
+  Session session = Open("trainer-7");
   EXPECT_EQ(session.id(), 1u);
   EXPECT_EQ(session.node(), "node-a");
   ASSERT_EQ(session.devices().size(), 2u);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas, posts, endings, callbacks, watch: by every way of posting.
+// Arenas, posts, endings, callbacks, watch: with batches that go by the session's socket and by
+// gRPC calls.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/huge_pages.h"
@@ -133,19 +135,17 @@ TEST_F(ArenaTest, Import) {
   close(memfd);
 }
 
-class TransferTest : public ClientTest, public ::testing::WithParamInterface<int> {
+class TransferTest : public ClientTest, public ::testing::WithParamInterface<Road> {
  protected:
-  Session Open() { return ClientTest::Open(GetParam()); }
+  static Transfer Keyed(const std::string& key, std::vector<Range> ranges = {},
+                        uint64_t remote = 1) {
+    return By(GetParam(), testing::Keyed(key, std::move(ranges), remote));
+  }
 };
 
-INSTANTIATE_TEST_SUITE_P(Posts, TransferTest,
-                         ::testing::Values(FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY,
-                                           FERRY_POST_BY_STREAM),
-                         [](const auto& info) {
-                           return info.param == FERRY_POST_BY_ANY     ? "Socket"
-                                  : info.param == FERRY_POST_BY_UNARY ? "Unary"
-                                                                      : "Stream";
-                         });
+INSTANTIATE_TEST_SUITE_P(Posts, TransferTest, ::testing::ValuesIn(kRoads), [](const auto& info) {
+  return info.param == Road::kSocket ? "Socket" : "Call";
+});
 
 TEST_P(TransferTest, BytesMoveBetweenTwoSessions) {
   Session from = Open();
@@ -166,9 +166,8 @@ TEST_P(TransferTest, BytesMoveBetweenTwoSessions) {
   ASSERT_OK(send->Wait(kSoon));
   EXPECT_EQ(std::memcmp(target->data(), static_cast<char*>(source->data()) + 512, 512), 0);
   EXPECT_EQ(std::memcmp(static_cast<char*>(target->data()) + 1024, source->data(), 512), 0);
-  EXPECT_EQ(daemon_->socket_posts(), GetParam() == FERRY_POST_BY_ANY ? 2u : 0u);
-  EXPECT_EQ(daemon_->unary_posts(), GetParam() == FERRY_POST_BY_UNARY ? 2u : 0u);
-  EXPECT_EQ(daemon_->stream_posts(), GetParam() == FERRY_POST_BY_STREAM ? 2u : 0u);
+  EXPECT_EQ(daemon_->socket_posts(), GetParam() == Road::kSocket ? 2u : 0u);
+  EXPECT_EQ(daemon_->unary_posts(), GetParam() == Road::kCall ? 2u : 0u);
 }
 
 TEST_P(TransferTest, ABadBatchListsItsEntries) {
@@ -187,7 +186,7 @@ TEST_P(TransferTest, ABadBatchListsItsEntries) {
 
 TEST_P(TransferTest, ABatchBeyondTheServersLimitHarmsOnlyItself) {
   Session session = Open();
-  std::vector<Transfer> many(100000, Keyed(std::string("echo").append(90, 'x')));
+  std::vector<Transfer> many(100000, testing::Keyed(std::string("echo").append(90, 'x')));
   auto batch = session.Send(0, many);  // over 8 MiB
   EXPECT_EQ(batch.status().reason(), "BATCH_TOO_LARGE");
   auto next = session.Send(0, {Keyed("echo")});

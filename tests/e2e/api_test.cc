@@ -2,7 +2,6 @@
 // Manners of the API: request ids, callbacks, watching, 'over' counters, XLA's argument texts.
 #include <atomic>
 #include <mutex>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
@@ -296,69 +295,6 @@ TEST_F(ApiTest, XlaArgumentTexts) {
   EXPECT_THAT(receive(0, 0, 0), Is(invalid, HasSubstr("empty")));
   EXPECT_THAT(send(0, 0, 0), IsOk());
   EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 0u);
-}
-
-// The open stream refuses one batch and goes on.
-TEST_F(ApiTest, AStreamOutlivesRefusedBatches) {
-  Start({.nodes = 1});
-  RawSession session(node(0).client_dir());
-  ASSERT_TRUE(session.Hello().has_welcome());
-  const absl::Status ended = session.Call([&](grpc::ClientContext* context) {
-    auto stream = session.transfers().PostTransfers(context);
-    for (uint64_t i = 1; i <= 3; ++i) {
-      v1::PostTransfersRequest request;
-      request.set_sequence(i);
-      request.mutable_send()->add_buffers();
-      request.mutable_send()->add_dst_global_device_ids(i == 2 ? 77 : 0);  // nobody has device 77
-      request.mutable_send()->add_transfer_keys(absl::StrCat(i));
-      EXPECT_TRUE(stream->Write(request));
-      v1::PostTransfersResponse response;
-      EXPECT_TRUE(stream->Read(&response));
-      EXPECT_EQ(response.sequence(), i);
-      EXPECT_EQ(response.has_error(), i == 2) << i;
-      EXPECT_EQ(NameOf(response.error()), i == 2 ? "NOT_FOUND/DEVICE_UNKNOWN" : "OK");
-    }
-    stream->WritesDone();
-    return stream->Finish();
-  });
-  EXPECT_THAT(ended, IsOk());
-  EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 2u);
-}
-
-// Its long refusals fill every buffer; then it is not read from until it reads, and gets them all.
-TEST_F(ApiTest, AStreamMayBeFarAheadOfItsAnswers) {
-  Start({.nodes = 1});
-  RawSession session(node(0).client_dir());
-  ASSERT_TRUE(session.Hello().has_welcome());
-  constexpr uint64_t kPosts = 2000;
-  const absl::Status ended = session.Call([&](grpc::ClientContext* context) {
-    auto stream = session.transfers().PostTransfers(context);
-    std::thread writer([&] {
-      v1::PostTransfersRequest request;
-      for (int i = 0; i < 50; ++i) {
-        request.mutable_send()->add_buffers();
-        request.mutable_send()->add_dst_global_device_ids(77);
-        request.mutable_send()->add_transfer_keys("");
-      }
-      for (uint64_t i = 1; i <= kPosts; ++i) {
-        request.set_sequence(i);
-        ASSERT_TRUE(stream->Write(request));
-      }
-      stream->WritesDone();
-    });
-    // Meanwhile others are served.
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(node(0).admin().Status().transfers_in_flight(), 0u);
-    v1::PostTransfersResponse response;
-    for (uint64_t i = 1; i <= kPosts; ++i) {
-      EXPECT_TRUE(stream->Read(&response));
-      EXPECT_EQ(response.sequence(), i);
-      EXPECT_EQ(NameOf(response.error()), "INVALID_ARGUMENT/FIELD_INVALID");
-    }
-    EXPECT_FALSE(stream->Read(&response));
-    writer.join();
-    return stream->Finish();
-  });
-  EXPECT_THAT(ended, IsOk());
 }
 
 TEST_F(ApiTest, AFailureThatIsNoLongerKeptIsSaidToBe) {

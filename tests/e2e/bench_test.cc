@@ -63,9 +63,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "bandwidth --size 1000003", "bandwidth --size 999 --count 3 --prepared",
                       "many-small --size 999 --count 17", "many-small --size 9 --count 1025",
                       "rate --count 2", "rate --count 3 --size 5", "rate --count 1023 --size 7",
-                      "rate --count 1025 --stream", "rate --count 4095",
-                      "rate --count 4097 --unary", "rate --count 5 --prepared",
-                      "rate --count 2049 --size 3 --prepared", "memcpy --size 4097 --count 3"),
+                      "rate --count 1025", "rate --count 4095", "rate --count 4097",
+                      "rate --count 5 --prepared", "rate --count 2049 --size 3 --prepared",
+                      "memcpy --size 4097 --count 3"),
     [](const auto& info) { return absl::StrCat("Case", info.index); });
 
 class BenchEndTest : public ClusterTest {

@@ -87,15 +87,25 @@ TEST_F(ProgramTest, IsCompiledOnceAndRunBySocketOrByCall) {
   ASSERT_THAT(batch.Wait(kSoon), IsOk());
   ExpectTripled(kBytes);
 
-  Session unary = nodes().Open(0, "unary", FERRY_POST_BY_UNARY);
-  Arena arena = Must(unary.CreateArena(end_.device, 2 * kBytes));
-  Floats(arena)[7] = 5;
-  const Program own = Must(Program::Compile(unary, end_.device, Triple()));
-  Batch by_call = Must(RunPrograms(
-      unary, end_.device,
-      {own.Run({{"x", arena.Range(0, kBytes), FERRY_F32}, {"y", arena.Range(kBytes, kBytes)}})}));
+  // So many runs that they do not fit the socket.
+  constexpr uint64_t kRuns = 2500, kSmall = 4 * sizeof(float);
+  ProgramBuilder builder;
+  const TensorType type{FERRY_F32, {4}};
+  builder.Store("y", builder.Multiply(builder.Input("x", type), builder.Splat(3, type)));
+  Session session = nodes().Open(0, "by-call");
+  Arena arena = Must(session.CreateArena(end_.device, 2 * kRuns * kSmall));
+  const Program small = Must(Program::Compile(session, end_.device, builder.Text()));
+  std::vector<ProgramRun> runs;
+  for (uint64_t i = 0; i < kRuns; ++i) {
+    Floats(arena)[4 * i + 3] = static_cast<float>(i);
+    runs.push_back(small.Run({{"x", arena.Range(i * kSmall, kSmall), FERRY_F32},
+                              {"y", arena.Range((kRuns + i) * kSmall, kSmall)}}));
+  }
+  Batch by_call = Must(RunPrograms(session, end_.device, runs));
   ASSERT_THAT(by_call.Wait(kSoon), IsOk());
-  EXPECT_EQ(Floats(arena, kBytes)[7], 15);
+  for (uint64_t i = 0; i < kRuns; ++i) {
+    ASSERT_EQ(Floats(arena, kRuns * kSmall)[4 * i + 3], 3 * static_cast<float>(i)) << i;
+  }
 }
 
 TEST_F(ProgramTest, IsRunByAsManyThreadsAsTheDaemonHasForAllJobs) {

@@ -379,21 +379,21 @@ TEST_P(TransferTest, ReceivesIntoNewBuffers) {
   EXPECT_TRUE(Has(made.arena, made.ranges[1].offset, 2000, 2));
 }
 
-TEST_P(TransferTest, EveryWayOfPostingMeetsEveryOther) {
+TEST_P(TransferTest, WhatGoesByTheSocketAndByCallsMeetsEachOther) {
   StartForRoute();
-  const int ways[] = {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM};
-  for (const int sends : ways) {
-    End source;
-    source.device = source_device();
-    source.session = nodes().Open(source_node(), "source", sends);
-    source.arena = Must(source.session.CreateArena(source.device, kMiB));
-    for (const int receives : ways) {
-      End destination;
-      destination.device = destination_device();
-      destination.session = nodes().Open(destination_node(), "destination", receives);
-      destination.arena = Must(destination.session.CreateArena(destination.device, kMiB));
-      ExpectTransfer(source, destination, "once", options());
-      ExpectTransfer(source, destination, "again", options());
+  End source = OpenSource(kMiB), destination = OpenDestination(kMiB);
+  uint64_t seed = 0;
+  for (const bool sends : {false, true}) {
+    for (const bool receives : {false, true}) {
+      for (const char* key : {"once", "again"}) {
+        Fill(source.arena, 0, kMiB, ++seed);
+        Batch receive =
+            Receive(destination, source, key, RangesOf(destination.arena, receives), options());
+        Batch send = Send(source, destination, key, RangesOf(source.arena, sends), options());
+        EXPECT_THAT(send.Wait(kSoon), IsOk()) << key << sends << receives;
+        EXPECT_THAT(receive.Wait(kSoon), IsOk()) << key << sends << receives;
+        EXPECT_TRUE(Has(destination.arena, 0, kMiB, seed)) << key << sends << receives;
+      }
     }
   }
 }

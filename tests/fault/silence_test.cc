@@ -135,21 +135,20 @@ using StoppedDaemonTest = ClusterTest;
 // Its own client does not hang: whether the post was taken nobody knows, so the session goes.
 TEST_F(StoppedDaemonTest, APostEndsWithTheSession) {
   Start();
-  std::vector<End> ends;  // one of each way of posting
+  End ends[2];  // one posts by its socket, one by calls
   std::vector<Batch> before;
-  for (const int way : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
-    End& end = ends.emplace_back();
-    end.session = nodes().Open(0, "test", way);
-    end.arena = Must(end.session.CreateArena(0, 4096));
-    before.push_back(Must(
-        end.session.Receive(0, {Transfer(1, absl::StrCat("before ", way), {end.arena.All()})})));
+  for (End& end : ends) {
+    end = OpenEnd(0, 4096);
+    before.push_back(
+        Must(end.session.Receive(0, {Transfer(1, absl::StrCat("before ", end.session.id()),
+                                              RangesOf(end.arena, &end == &ends[1]))})));
   }
   node(0).Signal(SIGSTOP);
   std::vector<std::thread> posters;
   for (const char* key : {"one", "two"}) {  // who waits for an answer, and who waits beside
     for (End& end : ends) {
-      posters.emplace_back([&end, key] {
-        EXPECT_THAT(end.session.Receive(0, {Transfer(1, key, {end.arena.All()})}),
+      posters.emplace_back([&end, key, by_call = &end == &ends[1]] {
+        EXPECT_THAT(end.session.Receive(0, {Transfer(1, key, RangesOf(end.arena, by_call))}),
                     Is("UNAVAILABLE/DAEMON_LOST", ::testing::HasSubstr("stopped?")));
       });
     }

@@ -34,12 +34,6 @@ void Decode(std::string_view bytes) {
     FERRY_CHECK(answer.first_transfer_id == answer_message.first_transfer_id());
     FERRY_CHECK(answer.first_over_value == answer_message.first_over_value());
   }
-  PostAnswer streamed;
-  v1::PostTransfersResponse streamed_message;
-  if (DecodeStreamPostAnswer(bytes, &streamed) && Parse(bytes, streamed_message)) {
-    FERRY_CHECK(streamed.sequence == streamed_message.sequence());
-    FERRY_CHECK(streamed.first_transfer_id == streamed_message.first_transfer_id());
-  }
   std::vector<TransferInfo> transfers;
   v1::GetTransfersResponse get;
   if (DecodeGetTransfers(bytes, &transfers) && Parse(bytes, get)) {

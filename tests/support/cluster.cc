@@ -201,11 +201,10 @@ bool Cluster::Start() {
   return true;
 }
 
-Session Cluster::Open(size_t i, const std::string& name, int post_by) {
+Session Cluster::Open(size_t i, const std::string& name) {
   SessionOptions options;
   options.client_dir = nodes_[i]->client_dir();
   options.name = name;
-  options.post_by = post_by;
   Result<Session> session = Session::Open(options);
   if (!session.ok()) {
     ADD_FAILURE() << session.status().ToString();

@@ -95,7 +95,7 @@ class Cluster {
   // The first global device id of node i, plus `index`; Gpu: of its GPUs.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
   uint64_t Gpu(size_t i, uint64_t index = 0) const { return Device(i, host_devices_ + index); }
-  Session Open(size_t i, const std::string& name = "test", int post_by = FERRY_POST_BY_ANY);
+  Session Open(size_t i, const std::string& name = "test");
   // Waits until node `from` says that its link to node `to` is up. Somebody must want the link.
   bool AwaitLink(size_t from, size_t to);
 

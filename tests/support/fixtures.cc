@@ -105,6 +105,13 @@ void AwaitCallConnection(Session& session) {
   EXPECT_THAT(batch.Wait(kSoon), Is("CANCELLED/CANCELLED"));
 }
 
+std::vector<Range> RangesOf(const Arena& arena, bool by_call) {
+  constexpr size_t kRanges = 40'000;  // at least four bytes each, of a packet's 131,072
+  std::vector<Range> ranges = {arena.All()};
+  if (by_call) ranges.resize(kRanges, arena.Range(0, 0));
+  return ranges;
+}
+
 Batch Send(End& from, const End& to, const std::string& key, std::vector<Range> ranges,
            const PostOptions& options) {
   return Must(

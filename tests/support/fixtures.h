@@ -62,6 +62,9 @@ class ClusterTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
+// The whole arena. If `by_call`, there are so many ranges without bytes behind it that a batch with
+// them does not fit the session's socket and goes by a gRPC call.
+std::vector<Range> RangesOf(const Arena& arena, bool by_call);
 // Waits until the daemon has accepted the session's connection for calls. The daemon may do that
 // after the session is open, so a test calls this before it counts the daemon's descriptors. Posts
 // a send to device 1 and cancels it.

@@ -60,12 +60,7 @@ class BenchCommand : public Command {
     AddParsed(app, "--size", size_, ParseSize, "Of one buffer");
     app.add_option("--count", count_, "Buffers at once")->check(AtLeast<uint64_t>(1));
     app.add_option("--iterations", iterations_, "Measurements")->check(AtLeast<uint64_t>(1));
-    auto* unary = app.add_flag("--unary", unary_, "Post by unary calls, not by the fastest way");
-    auto* stream =
-        app.add_flag("--stream", stream_, "Post over an open gRPC stream")->excludes(unary);
-    app.add_flag("--prepared", prepared_, "Prepare once and fire; rate: batches of 1,024")
-        ->excludes(unary)
-        ->excludes(stream);
+    app.add_flag("--prepared", prepared_, "Prepare once and fire; rate: batches of 1,024");
   }
 
   absl::StatusOr<int> Run(const Globals& globals) override {
@@ -136,9 +131,6 @@ class BenchCommand : public Command {
     options.source = from_;
     options.destination = to_;
     options.route = route_;
-    options.post_by = unary_    ? FERRY_POST_BY_UNARY
-                      : stream_ ? FERRY_POST_BY_STREAM
-                                : FERRY_POST_BY_ANY;
     ASSIGN_OR_RETURN(BenchPair pair, BenchPair::Open(options));
 
     const bool rate = case_ == "rate";
@@ -244,8 +236,6 @@ class BenchCommand : public Command {
   int64_t to_ = -1;
   uint64_t count_ = 0;
   uint64_t iterations_ = 0;
-  bool unary_ = false;
-  bool stream_ = false;
   bool prepared_ = false;
 };
 

@@ -66,7 +66,6 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   SessionOptions session;
   session.client_dir = options.client_dir;
   session.name = "bench-sender";
-  session.post_by = options.post_by;
   PostTarget target;
   target.end = End::kSend;
   // A domain that nobody else uses, because measurements may run side by side.
@@ -86,7 +85,6 @@ absl::StatusOr<BenchPair> BenchPair::Open(const BenchPairOptions& options) {
   }
   open.remote_device = sender.target().device;
   open.route = options.route;
-  open.post_by = options.post_by;
   open.patience_ns = ToFerry(options.patience);
   // No path of a socket is longer.
   FERRY_CHECK(options.peer_client_dir.size() < sizeof(open.client_dir));

@@ -28,7 +28,6 @@ struct BenchPairOptions {
   // -1: the first device of its daemon; the second one, if both ends share the daemon
   int64_t destination = -1;
   int route = FERRY_ROUTE_ANY;
-  int post_by = FERRY_POST_BY_ANY;
   // At either end, a wait that lasts longer ends with DEADLINE_EXCEEDED.
   absl::Duration patience = absl::InfiniteDuration();
 };

@@ -19,7 +19,6 @@ absl::StatusOr<BenchEnd> Open(const BenchOrder& order) {
   SessionOptions options;
   options.client_dir = order.client_dir;
   options.name = "bench-receiver";
-  options.post_by = order.post_by;
   PostTarget target;
   target.end = End::kReceive;
   target.remote_device = order.remote_device;

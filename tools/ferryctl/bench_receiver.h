@@ -40,7 +40,6 @@ struct BenchOrder {
   int64_t device = -1;
   uint64_t remote_device = 0;
   int32_t route = 0;
-  int32_t post_by = 0;       // FERRY_POST_BY_...
   uint64_t patience_ns = 0;  // UINT64_MAX: no limit
   char client_dir[256] = {};
   char domain[33] = {};

@@ -98,7 +98,6 @@ absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options) {
   raw.client_dir = options.client_dir.c_str();
   raw.name = options.name.empty() ? nullptr : options.name.c_str();
   raw.timeout_ns = ToFerry(options.timeout);
-  raw.post_by = options.post_by;
   raw.no_reattach = 1;  // a command ends when its daemon does
   ferry_session* session = nullptr;
   RETURN_IF_ERROR(FromFerry(ferry_session_open(&raw, &session)));

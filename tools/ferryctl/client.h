@@ -39,7 +39,6 @@ struct SessionOptions {
   std::string client_dir;
   std::string name;
   absl::Duration timeout = absl::Seconds(10);
-  int post_by = FERRY_POST_BY_ANY;
 };
 absl::StatusOr<SessionPtr> OpenSession(const SessionOptions& options);
 

@@ -38,11 +38,6 @@ extern "C" {
 
 /* ---- Session ---- */
 
-/* How a batch goes to the daemon. ANY: by the session's socket if it fits 128 KiB, else by one gRPC
- * call; to an older daemon, which takes none by the socket, by an open gRPC stream. UNARY (a gRPC
- * call each) and STREAM (runs of programs: as UNARY) are for comparison. */
-enum { FERRY_POST_BY_ANY = 0, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM };
-
 typedef struct ferry_session_options {
   size_t struct_size;
   /* Directory with attach.sock and client.sock. NULL: $FERRY_CLIENT_DIR, else `client` in the
@@ -52,8 +47,6 @@ typedef struct ferry_session_options {
   const char* name;
   /* How long opening may take; 0: 10 s. */
   uint64_t timeout_ns;
-  /* How batches are posted: FERRY_POST_BY_... */
-  int post_by;
   /* Not 0: the session ends with its daemon. 0: it is attached again, for which the library keeps a
    * descriptor of each arena. */
   int no_reattach;
@@ -257,7 +250,12 @@ typedef struct ferry_post_options {
 typedef struct ferry_batch ferry_batch;
 
 /* Post all or nothing. The ranges are on `device`, one of the daemon's. `options` may be NULL. The
- * arrays are read before the call returns; a send's bytes must not change until it is over. */
+ * arrays are read before the call returns; a send's bytes must not change until it is over.
+ *
+ * Batches, also those that are prepared and those of jobs, go to the daemon as one packet of the
+ * session's socket. A batch that takes more than 128 KiB there (some 1,500 to 4,096 transfers, or
+ * one of tens of thousands of ranges or block indices) goes by a gRPC call, which takes longer. One
+ * of more than 1 MiB is refused with BATCH_TOO_LARGE. */
 FERRY_API ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
                                               const ferry_transfer* sends, size_t count,
                                               const ferry_post_options* options,

@@ -258,10 +258,9 @@ class Prepared {
 };
 
 struct SessionOptions {
-  std::string client_dir;  // empty: as ferry_session_options says of NULL
-  std::string name;        // empty: the program's
-  Duration timeout{0};     // for opening; 0: 10 s
-  int post_by = FERRY_POST_BY_ANY;
+  std::string client_dir;        // empty: as ferry_session_options says of NULL
+  std::string name;              // empty: the program's
+  Duration timeout{0};           // for opening; 0: 10 s
   bool reattach = true;          // outlive the daemon
   Duration reattach_timeout{0};  // 0: until the session is closed
 };
@@ -293,7 +292,6 @@ class Session {
     given.client_dir = options.client_dir.empty() ? nullptr : options.client_dir.c_str();
     given.name = options.name.empty() ? nullptr : options.name.c_str();
     given.timeout_ns = Nanoseconds(options.timeout);
-    given.post_by = options.post_by;
     given.no_reattach = options.reattach ? 0 : 1;
     given.reattach_timeout_ns = Nanoseconds(options.reattach_timeout);
     return Made<Session, ferry_session>(

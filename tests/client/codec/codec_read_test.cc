@@ -163,20 +163,6 @@ TEST(CodecTest, PostAnswersAreRead) {
   EXPECT_EQ(answer.first_transfer_id, 301u);
   EXPECT_EQ(answer.first_over_value, 2u);
   EXPECT_EQ(answer.prepared_batch, 3u);
-  v1::PostTransfersResponse stream;
-  stream.set_sequence(5);
-  stream.set_first_transfer_id(302);
-  stream.set_first_over_value(3);
-  stream.set_prepared_batch(4);
-  ASSERT_TRUE(DecodeStreamPostAnswer(stream.SerializeAsString(), &answer));
-  EXPECT_EQ(answer.sequence, 5u);
-  EXPECT_EQ(answer.first_transfer_id, 302u);
-  EXPECT_EQ(answer.first_over_value, 3u);
-  EXPECT_EQ(answer.prepared_batch, 4u);
-  EXPECT_EQ(answer.error, nullptr);
-  *stream.mutable_error() = FullStatus();
-  ASSERT_TRUE(DecodeStreamPostAnswer(stream.SerializeAsString(), &answer));
-  ExpectFull(answer.error);
 }
 
 TEST(CodecTest, TransfersAreRead) {

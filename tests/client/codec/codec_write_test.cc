@@ -235,18 +235,6 @@ TEST(CodecTest, PostsOverUnaryCalls) {
               Parse<v1::CrossHostReceiveRequest>(EncodePost(batch.Post(Direction::kReceive))));
 }
 
-TEST(CodecTest, PostsOverTheStream) {
-  const Batch batch;
-  v1::PostTransfersRequest expected;
-  expected.set_sequence(1ull << 40);
-  *expected.mutable_send() = ExpectedSend(batch);
-  EXPECT_SAME(expected, Parse<v1::PostTransfersRequest>(
-                            EncodeStreamPost(1ull << 40, batch.Post(Direction::kSend))));
-  *expected.mutable_receive() = ExpectedReceive(batch);
-  EXPECT_SAME(expected, Parse<v1::PostTransfersRequest>(
-                            EncodeStreamPost(1ull << 40, batch.Post(Direction::kReceive))));
-}
-
 TEST(CodecTest, PostsOverTheSessionsSocket) {
   const Batch batch;
   v1::AttachRequest expected;
@@ -276,7 +264,7 @@ TEST(CodecTest, AnEmptyBatchIsStillABatch) {
   ferry_post_options options{};
   const PostBatch batch{Direction::kReceive, 0, nullptr, 0, &options};
   EXPECT_EQ(EncodePost(batch), "");
-  EXPECT_TRUE(Parse<v1::PostTransfersRequest>(EncodeStreamPost(1, batch)).has_receive());
+  EXPECT_TRUE(Parse<v1::AttachRequest>(EncodeSocketPost(1, batch)).has_receive());
 }
 
 TEST(CodecTest, DataTypesAndRoutesHaveTheWiresNumbers) {

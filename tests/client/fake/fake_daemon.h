@@ -68,7 +68,6 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t prepared_waiters();      // threads that sleep until a firing is over
   void set_forget(bool forget);   // whether to forget statuses
   void set_memfd_short(bool on);  // whether to welcome with a memfd of one page
-  size_t stream_posts() const { return stream_posts_; }
   size_t unary_posts() const { return unary_posts_; }
   size_t socket_posts() const { return socket_posts_; }
   // The refusal of posts with a "bad..." key: its text and its fields.
@@ -82,9 +81,6 @@ class FakeDaemon final : public v1::TransferService::Service {
                              v1::CrossHostSendResponse*) override;
   grpc::Status CrossHostReceive(grpc::ServerContext*, const v1::CrossHostReceiveRequest*,
                                 v1::CrossHostReceiveResponse*) override;
-  grpc::Status PostTransfers(
-      grpc::ServerContext*,
-      grpc::ServerReaderWriter<v1::PostTransfersResponse, v1::PostTransfersRequest>*) override;
   grpc::Status CancelTransfers(grpc::ServerContext*, const v1::CancelTransfersRequest*,
                                v1::CancelTransfersResponse*) override;
   grpc::Status GetTransfers(grpc::ServerContext*, const v1::GetTransfersRequest*,
@@ -196,7 +192,6 @@ class FakeDaemon final : public v1::TransferService::Service {
   Compiler compiler_;
   int listener_ = -1;
   std::unique_ptr<grpc::Server> server_;
-  std::atomic<size_t> stream_posts_{0};
   std::atomic<size_t> unary_posts_{0};
   std::atomic<size_t> socket_posts_{0};
 

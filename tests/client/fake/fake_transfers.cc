@@ -248,6 +248,7 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
     transfer->match = request.domain() + "/" + std::to_string(source) + ">" +
                       std::to_string(destination) + "/" + request.transfer_keys(i);
     transfer->buffer = request.buffers(i);
+    transfer->buffer.clear_dims();  // nobody looks at them, and By() makes them many
     transfer->timeline = timeline;
     transfer->value = ++session->posted[timeline];
     Transfer* raw = transfer.get();
@@ -412,34 +413,6 @@ grpc::Status FakeDaemon::CrossHostReceive(grpc::ServerContext* context,
   response->set_first_transfer_id(posted.first_id);
   response->set_first_over_value(posted.first_value);
   return ToGrpc(posted.error);
-}
-
-grpc::Status FakeDaemon::PostTransfers(
-    grpc::ServerContext* context,
-    grpc::ServerReaderWriter<v1::PostTransfersResponse, v1::PostTransfersRequest>* stream) {
-  v1::PostTransfersRequest request;
-  while (stream->Read(&request)) {
-    ++stream_posts_;
-    Posted posted;
-    {
-      std::lock_guard lock(mutex_);
-      Session* session = Find(context);
-      if (session == nullptr) return ToGrpc(MakeStatus(16, "SESSION_INVALID", "no session"));
-      posted = request.has_send() ? Post(session, request.send(), true)
-                                  : Post(session, request.receive(), false);
-    }
-    if (posted.hang) return Hang(context);
-    v1::PostTransfersResponse response;
-    response.set_sequence(request.sequence());
-    if (posted.error.code() != 0) {
-      *response.mutable_error() = posted.error;
-    } else {
-      response.set_first_transfer_id(posted.first_id);
-      response.set_first_over_value(posted.first_value);
-    }
-    stream->Write(response);
-  }
-  return grpc::Status::OK;
 }
 
 }  // namespace ferry::testing

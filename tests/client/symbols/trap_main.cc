@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ferry/ferry.hpp"
 
@@ -34,10 +36,10 @@ T Take(ferry::Result<T> result) {
   return std::move(*result);
 }
 
-void PlaySession(const std::string& dir, int post_by) {
+// With `by_calls` what is posted is too long for the session's socket.
+void PlaySession(const std::string& dir, bool by_calls) {
   ferry::SessionOptions options;
   options.client_dir = dir;
-  options.post_by = post_by;
   ferry::Session session = Take(ferry::Session::Open(options));
   int endings = 0;
   auto watcher = [&](uint64_t, const ferry_status*) { ++endings; };
@@ -47,8 +49,13 @@ void PlaySession(const std::string& dir, int post_by) {
   ferry::PostOptions other;
   other.over_timeline = 1;
   static_cast<char*>(source.data())[5] = 'x';
-  ferry::Batch receive = Take(session.Receive(1, {{0, "k", {target.All()}}}, other));
-  ferry::Batch send = Take(session.Send(0, {{1, "k", {source.All()}}, {1, "fail", {}}}));
+  std::vector<ferry::Range> from = {source.All()}, to = {target.All()};
+  if (by_calls) {  // a range without bytes takes four
+    from.resize(40'000, source.Range(0, 0));
+    to.resize(40'000, target.Range(0, 0));
+  }
+  ferry::Batch receive = Take(session.Receive(1, {{0, "k", to}}, other));
+  ferry::Batch send = Take(session.Send(0, {{1, "k", from}, {1, "fail", {}}}));
   Require(receive.Wait().ok(), "receive");
   Require(send.Wait().reason() == "TRANSFER_MISMATCH", "the failure's reason");
   Require(static_cast<char*>(target.data())[5] == 'x', "the bytes");
@@ -88,12 +95,10 @@ int main(int argc, char** argv) {
   }
   char ready;
   Require(read(out[0], &ready, 1) == 1, "the fake daemon did not start");
-  for (const int post_by : {FERRY_POST_BY_ANY, FERRY_POST_BY_UNARY, FERRY_POST_BY_STREAM}) {
-    PlaySession(dir, post_by);
-  }
+  for (const bool by_calls : {false, true}) PlaySession(dir, by_calls);
   close(in[1]);
   waitpid(daemon, nullptr, 0);
   std::filesystem::remove_all(dir);
-  std::puts("three sessions, nothing captured");
+  std::puts("two sessions, nothing captured");
   return 0;
 }
