@@ -176,18 +176,17 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
     error = Error(kInternal, kReasonProtocol, doing + ": the daemon's answer is no message");
   }
   if (error == nullptr && response.error != nullptr) error = std::move(response.error);
-  if (error == nullptr && resume != nullptr && (response.welcome.features & kFeatureResume) == 0) {
-    error = Error(kFailedPrecondition, kReasonProtocolVersion,
-                  doing + ": this daemon does not know how to resume one");
-  }
-  // The memfd of a new session; and the doorbell, which an old daemon may not send.
+  // The memfd of a new session; and the doorbell, which a daemon without eventfds does not send.
   const size_t most = resume != nullptr ? 1 : 2;
-  if (error == nullptr && (response.kind != AttachResponse::Kind::kWelcome ||
-                           response.sequence != sequence || response.welcome.protocol != 1 ||
-                           packet.fds.size() > most || packet.fds.size() + 1 < most)) {
+  if (error == nullptr &&
+      (response.kind != AttachResponse::Kind::kWelcome || response.sequence != sequence ||
+       response.welcome.protocol < kOldestProtocol || response.welcome.protocol > kProtocol ||
+       packet.fds.size() > most || packet.fds.size() + 1 < most)) {
     error =
         Error(kInternal, kReasonProtocol,
-              doing + ": the daemon's answer is not a welcome of protocol 1 with its descriptors");
+              doing +
+                  ": the daemon's answer is not a welcome of a protocol that we speak, with its "
+                  "descriptors");
   }
   if (error != nullptr) {
     CloseAll(&packet.fds);
@@ -347,10 +346,10 @@ void AttachSocket::Ping() {
   }
 }
 
-std::string AttachSocket::WaitForEnd(int stop, bool pings) {
+std::string AttachSocket::WaitForEnd(int stop) {
   while (true) {
     pollfd entries[] = {{fd_, POLLRDHUP, 0}, {stop, POLLIN, 0}};
-    const int ready = poll(entries, 2, pings ? kPingEveryMs : -1);
+    const int ready = poll(entries, 2, kPingEveryMs);
     if (ready == 0) Ping();
     if (ready <= 0) continue;
     if (entries[1].revents != 0) return "";

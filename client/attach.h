@@ -44,9 +44,9 @@ class AttachSocket {
   // True if Break() was called or the daemon has closed the socket.
   bool broken();
   // Waits for the end of the socket and returns why it ended; "" if the descriptor `stop` became
-  // readable first. One thread. `pings`: the daemon answers pings, so a daemon that does not answer
-  // one in time is lost, although nobody else asks it anything. Break() interrupts the wait.
-  std::string WaitForEnd(int stop, bool pings);
+  // readable first. One thread. Pings the daemon meanwhile: one that does not answer in time is
+  // lost, although nobody else asks it anything. Break() interrupts the wait.
+  std::string WaitForEnd(int stop);
   // After the end: why the daemon said that it would close the socket; null if it said nothing.
   StatusPtr told();
   // Closes the socket; the daemon then takes back all that the session has. Not during

@@ -27,8 +27,8 @@ struct CounterLine {
 struct Resumption {
   std::vector<CounterLine> over;  // by index
   uint64_t next_transfer_id = 0;
-  uint64_t incarnation = 0;    // the life that was lost
-  uint64_t prepared_from = 0;  // sent only to a daemon with kFeaturePreparedFrom
+  uint64_t incarnation = 0;  // the life that was lost
+  uint64_t prepared_from = 0;
 };
 // `resume` null: opens a new session.
 std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumption* resume);
@@ -51,25 +51,11 @@ std::string EncodeReleasePrepared(uint64_t sequence, uint32_t batch);
 std::string EncodePing(uint64_t sequence);
 // The most bytes of one packet, in either direction.
 inline constexpr size_t kMaxPacket = 131072;
-// Bits of Welcome::features. The daemon takes posts over attach.sock.
-inline constexpr uint64_t kFeatureSocketPosts = 1;
-// The daemon resumes sessions.
-inline constexpr uint64_t kFeatureResume = 2;
-// The daemon knows prepared batches.
-inline constexpr uint64_t kFeaturePrepared = 4;
-// The daemon takes arenas on GPUs.
-inline constexpr uint64_t kFeatureGpuArenas = 8;
-// The daemon runs programs.
-inline constexpr uint64_t kFeaturePrograms = 16;
-// The daemon prepares and fires jobs.
-inline constexpr uint64_t kFeaturePreparedJobs = 32;
-// The daemon takes up to kMostFds descriptors with one packet; without this bit, two.
-inline constexpr uint64_t kFeatureManyDescriptors = 64;
+// The most descriptors with one packet.
 inline constexpr size_t kMostFds = 250;
-// In a resumed session the words of prepared batches begin where the client says.
-inline constexpr uint64_t kFeaturePreparedFrom = 128;
-// The daemon answers pings.
-inline constexpr uint64_t kFeaturePing = 256;
+// The versions of the protocol with the daemon that the library speaks: the oldest and the newest.
+inline constexpr uint32_t kOldestProtocol = 2;
+inline constexpr uint32_t kProtocol = 2;
 
 struct DeviceInfo {
   uint64_t id = 0;
@@ -82,7 +68,6 @@ inline constexpr int kGpuDevice = 2;
 
 struct Welcome {
   uint32_t protocol = 0;
-  uint64_t features = 0;
   uint64_t session_id = 0;
   std::string token;
   uint64_t incarnation = 0;

@@ -180,9 +180,6 @@ void ReadWelcome(pbf_reader reader, Welcome* welcome) {
       case Varint(1):
         welcome->protocol = reader.get_uint32();
         break;
-      case Varint(2):
-        welcome->features = reader.get_uint64();
-        break;
       case Varint(3):
         welcome->session_id = reader.get_uint64();
         break;

@@ -11,8 +11,6 @@ namespace {
 
 using protozero::pbf_writer;
 
-constexpr uint32_t kProtocolVersion = 1;
-
 // ---- sizes, so that nested messages are written once and never moved ----
 
 size_t VarintSize(uint64_t value) {
@@ -281,11 +279,8 @@ std::string EncodeHello(uint64_t sequence, std::string_view name, const Resumpti
   Writer writer(out);
   Varint(writer, 1, sequence);
   pbf_writer hello(writer, 2);
-  hello.add_uint32(1, kProtocolVersion);
-  hello.add_uint32(2, kProtocolVersion);
-  hello.add_uint64(3, kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpuArenas |
-                          kFeaturePrograms | kFeaturePreparedJobs | kFeatureManyDescriptors |
-                          kFeaturePreparedFrom | kFeaturePing);
+  hello.add_uint32(1, kOldestProtocol);
+  hello.add_uint32(2, kProtocol);
   if (!name.empty()) hello.add_string(4, name.data(), name.size());
   hello.add_string(5, FERRY_VERSION);
   if (resume != nullptr) hello.add_message(7, EncodeResume(*resume));

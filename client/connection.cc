@@ -73,19 +73,6 @@ StatusPtr Connection::Ask(uint64_t sequence, const std::string& packet,
 
 StatusPtr Connection::RegisterArena(const ArenaRequest& arena, std::span<const int> fds,
                                     RegisteredArena* registered) {
-  if (arena.memory != ArenaMemory::kMemfd && (welcome_.features & kFeatureGpuArenas) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "registering an arena on device " + std::to_string(arena.device) +
-                     ": this node's daemon does not know arenas on GPUs");
-  }
-  constexpr size_t kFewFds = 2;  // daemons without the feature take only two
-  if (fds.size() > kFewFds && (welcome_.features & kFeatureManyDescriptors) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "registering an arena on device " + std::to_string(arena.device) + ": it has " +
-                     std::to_string(fds.size()) +
-                     " allocations, and this node's daemon is older and takes at most " +
-                     std::to_string(kFewFds));
-  }
   const uint64_t sequence = attach_.NextSequence();
   AttachResponse response;
   StatusPtr error = Ask(sequence, EncodeRegisterArena(sequence, arena),
@@ -146,19 +133,6 @@ StatusPtr Connection::PostByCall(const PostBatch& batch, PostAnswer* answer) {
 }
 
 StatusPtr Connection::TryPost(const PostBatch& batch, PostAnswer* answer) {
-  if (batch.prepare && (welcome_.features & kFeaturePrepared) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "preparing a batch: this node's daemon does not know prepared batches");
-  }
-  const bool run = batch.direction == Direction::kRun;
-  if (run && (welcome_.features & kFeaturePrograms) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "running programs: this node's daemon does not know programs");
-  }
-  if (run && batch.prepare && (welcome_.features & kFeaturePreparedJobs) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "preparing jobs: this node's daemon does not know prepared jobs");
-  }
   const uint64_t sequence = attach_.NextSequence();
   const std::string packet = EncodeSocketPost(sequence, batch);
   if (packet.empty()) {

@@ -34,9 +34,7 @@ class Connection {
   bool broken() { return attach_.broken(); }
   // On the session's thread: waits until the connection is lost and returns why; "" if the
   // descriptor `stop` became readable first.
-  std::string WaitForEnd(int stop) {
-    return attach_.WaitForEnd(stop, (welcome_.features & kFeaturePing) != 0);
-  }
+  std::string WaitForEnd(int stop) { return attach_.WaitForEnd(stop); }
   StatusPtr told() { return attach_.told(); }
   // Ends all calls and closes the attach socket: the daemon takes everything back.
   void Close();

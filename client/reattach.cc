@@ -128,8 +128,7 @@ StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
   FERRY_CLIENT_RETURN_IF_ERROR(connection.Open(options_.client_dir, options_.name,
                                                DeadlineAfter(kHelloTimeoutNs), &resume, &memfd,
                                                &doorbell));
-  const bool goes_on = (connection.welcome().features & kFeaturePreparedFrom) != 0;
-  connection.life = std::make_shared<Life>(begin, goes_on ? resume.prepared_from : 0);
+  connection.life = std::make_shared<Life>(begin, resume.prepared_from);
   RunKept(connection);
   if (connection.broken()) {
     if (doorbell >= 0) close(doorbell);

@@ -312,10 +312,6 @@ StatusPtr Session::ReleasePrepared(const Life& life, uint32_t number, uint64_t f
 StatusPtr Session::Compile(uint64_t device, std::string_view text, ProgramInfo* program) {
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
-  if ((connection->welcome().features & kFeaturePrograms) == 0) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "compiling a program: this node's daemon does not know programs");
-  }
   std::string response;
   FERRY_CLIENT_RETURN_IF_ERROR(OrCause(
       *connection, connection->Call(Method::kCompile, EncodeCompile(device, text), &response)));
@@ -327,12 +323,8 @@ StatusPtr Session::ListClusterDevices(std::vector<ClusterDeviceInfo>* devices) {
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   std::string response;
-  StatusPtr error = OrCause(*connection, connection->Call(Method::kListDevices, "", &response));
-  if (error != nullptr && error->code == kUnimplemented && error->reason.empty()) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "listing the cluster's devices: this node's daemon is older and does not tell");
-  }
-  if (error != nullptr) return error;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      OrCause(*connection, connection->Call(Method::kListDevices, "", &response)));
   if (DecodeClusterDevices(response, devices)) return nullptr;
   return Error(kInternal, kReasonProtocol,
                "listing the cluster's devices: the daemon's answer is none");
@@ -343,17 +335,13 @@ StatusPtr Session::JoinDomain(const DomainMember& member) {
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   const std::string request = EncodeJoinDomain(member);
   std::string response;
-  StatusPtr error = OrCause(*connection, connection->Call(Method::kJoin, request, &response));
-  if (error != nullptr && error->code == kUnimplemented && error->reason.empty()) {
-    return Error(kFailedPrecondition, kReasonProtocolVersion,
-                 "joining a domain: this node's daemon is older and does not know members");
-  }
-  if (error != nullptr) return error;
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      OrCause(*connection, connection->Call(Method::kJoin, request, &response)));
   std::lock_guard lock(joined_mutex_);
   uint64_t& kept = joined_[{member.domain, member.device}];  // 0: joined for the first time
   if (kept != 0) Forget(kept);
   kept = Keep([request](Connection& next) {
-    std::string ignored;  // an old daemon that cannot take it has no members to tell of
+    std::string ignored;
     next.Call(Method::kJoin, request, &ignored);
   });
   // If the session has another connection by now, that one may have been told before this was kept.

@@ -65,18 +65,16 @@ StatusPtr Timelines::Map(int memfd, int doorbell) {
   memfd_ = memfd;
   doorbell_ = doorbell;
   struct stat info;
-  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BASE_BYTES) {
+  if (fstat(memfd, &info) != 0 || info.st_size < FERRY_TIMELINE_BYTES) {
     return Error(kInternal, kReasonProtocol,
                  "mapping the session's timelines: the daemon's memfd is too short");
   }
-  const size_t bytes =
-      info.st_size < FERRY_TIMELINE_BYTES ? FERRY_TIMELINE_BASE_BYTES : FERRY_TIMELINE_BYTES;
-  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  void* mapped = mmap(nullptr, FERRY_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (mapped == MAP_FAILED) {
     return ErrnoError(kResourceExhausted, kReasonDeviceMemory, "mapping the session's timelines",
                       errno);
   }
-  bytes_ = bytes;
+  bytes_ = FERRY_TIMELINE_BYTES;
   pages_ = static_cast<ferry_timeline_pages*>(mapped);
   return nullptr;
 }

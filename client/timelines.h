@@ -116,7 +116,7 @@ class Timelines {
   void Ring();
 
   ferry_timeline_pages* pages_ = nullptr;
-  size_t bytes_ = 0;  // an older daemon's pages end before the prepared batches
+  size_t bytes_ = 0;
   bool stays_mapped_ = false;
   int memfd_ = -1;
   std::atomic<int> doorbell_{-1};

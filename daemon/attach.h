@@ -12,25 +12,11 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "daemon/post.h"
+#include "daemon/protocol.h"
 #include "device/memory.h"
 #include "device/timeline.h"
 
 namespace ferry {
-
-// Optional features: the bits of `features` in hello and welcome. A feature is used if both ends
-// set its bit.
-inline constexpr uint64_t kFeatureSocketPosts = 1;
-inline constexpr uint64_t kFeatureResume = 2;
-inline constexpr uint64_t kFeaturePrepared = 4;
-inline constexpr uint64_t kFeatureGpus = 8;
-inline constexpr uint64_t kFeaturePrograms = 16;
-inline constexpr uint64_t kFeaturePreparedJobs = 32;
-inline constexpr uint64_t kFeatureManyDescriptors = 64;
-inline constexpr uint64_t kFeaturePreparedFrom = 128;
-inline constexpr uint64_t kFeaturePing = 256;
-inline constexpr uint64_t kAttachFeatures =
-    kFeatureSocketPosts | kFeatureResume | kFeaturePrepared | kFeatureGpus | kFeaturePrograms |
-    kFeaturePreparedJobs | kFeatureManyDescriptors | kFeaturePreparedFrom | kFeaturePing;
 
 // What a client still has of its session when it has lost its daemon and attaches to the next one.
 struct AttachResume {
@@ -42,9 +28,7 @@ struct AttachResume {
 };
 
 struct AttachHello {
-  uint32_t protocol_min = 0;
-  uint32_t protocol_max = 0;
-  uint64_t features = 0;
+  ProtocolVersions protocol;
   std::string name;
   std::string client_version;
   std::string token;
@@ -89,8 +73,7 @@ struct SessionUse {
 };
 
 struct AttachWelcome {
-  uint32_t protocol = 1;
-  uint64_t features = 0;
+  uint32_t protocol = kClientProtocol.newest;  // there is no other one yet that both may speak
   SessionId session;
   std::string token;
   Incarnation incarnation;

@@ -32,8 +32,7 @@ void PeerTable::Tell(Link& link, PeerFrame frame) {
   link.next_event += frame.events();
   // A frame does not overtake frames that wait for the stream: a peer that does not read should not
   // have to keep those that follow.
-  if (link.socket.has_value() && (link.hello.features & kPeerFeatureSocketFrames) != 0 &&
-      frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
+  if (link.socket.has_value() && frame.events() <= kMostBySocket && link.stream->waiting() == 0) {
     PeerSocketRequest request{link.next_sequence++, std::move(frame)};
     if (hooks_.send_request(*link.socket, request)) {
       ++frames_.socket;

@@ -145,11 +145,14 @@ absl::Status PeerTable::CheckIntroduction(const Link& link,
   const auto bad = [&](Reason reason, const std::string& what) {
     return Error(absl::StatusCode::kFailedPrecondition, reason, between + what);
   };
-  if (introduction.protocol_min > kPeerProtocol || introduction.protocol_max < kPeerProtocol) {
-    return bad(Reason::kProtocolVersion,
-               absl::StrCat(Printable(introduction.node), " speaks versions ",
-                            introduction.protocol_min, " to ", introduction.protocol_max, ", ",
-                            options_.node, " speaks ", kPeerProtocol));
+  if (!kPeerProtocol.Meet(introduction.protocol)) {
+    const std::string theirs = Printable(introduction.node);
+    return bad(
+        Reason::kProtocolVersion,
+        absl::StrCat(theirs, " speaks ", introduction.protocol.ToString(),
+                     " of the protocol between daemons, ", options_.node, " speaks ",
+                     kPeerProtocol.ToString(), "; update ferryd at ",
+                     introduction.protocol.newest < kPeerProtocol.oldest ? theirs : options_.node));
   }
   if (introduction.node != link.config.node) {
     return bad(Reason::kConfigInvalid,

@@ -20,8 +20,8 @@ void AppendParty(const PeerIntroduction& party, std::string& text) {
         absl::string_view(party.boot_id), absl::string_view(party.peer_socket)}) {
     AppendPart(part, text);
   }
-  for (const uint64_t number : {party.incarnation.value(), uint64_t{party.protocol_min},
-                                uint64_t{party.protocol_max}, uint64_t{party.uid}}) {
+  for (const uint64_t number : {party.incarnation.value(), uint64_t{party.protocol.oldest},
+                                uint64_t{party.protocol.newest}, uint64_t{party.uid}}) {
     AppendPart(absl::StrCat(number), text);
   }
 }

@@ -10,9 +10,6 @@ RouteState NcclBetween(const PeerHello& ours, const std::string& missing, const 
   RouteState state;
   if (ours.nccl_version.empty()) {
     state.why = missing;
-  } else if ((theirs.features & kPeerFeatureGroups) == 0) {
-    state.why = absl::StrCat("the ferryd of ", theirs.node,
-                             " is older and makes other groups: both must be of one kind");
   } else if (theirs.nccl_version.empty()) {
     state.why = absl::StrCat(theirs.node, " has no NCCL open");
   } else if (theirs.nccl_version != ours.nccl_version) {

@@ -155,15 +155,6 @@ void PeerTable::ShareArena(Door::ConnectionId connection, const Link& link, uint
     return;
   }
   const std::vector<int> fds = arena->mapping->fds();
-  constexpr size_t kFewDescriptors = 2;
-  if (fds.size() > kFewDescriptors && (link.hello.features & kPeerFeatureManyDescriptors) == 0) {
-    response.error =
-        Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-              absl::StrCat(id.ToString(), " consists of ", fds.size(), " allocations, and ",
-                           link.config.node, " is older and maps at most ", kFewDescriptors));
-    hooks_.send_response(connection, response, {});
-    return;
-  }
   response.body = ArenaGranted{id, arena->mapping->share()};
   hooks_.send_response(connection, response, fds);
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "daemon/protocol.h"
 #include "transfer/peer_message.h"
 #include "transfer/ucx/ucx_transport.h"
 
@@ -24,35 +25,13 @@ struct PeerDeviceInfo {
   // How UCX reaches the device's memory, for people; "" for a host device.
   std::string ucx_way = {};
   std::string uuid = {};  // 16 bytes for a GPU; "" for a host device
-  std::string name = {};  // the device's name, for people; "" from daemons that do not say it
-  int max_ctas = 0;       // the most CTAs of the GPU's communicators; 0: any number, or not said
+  std::string name = {};  // the device's name, for people
+  int max_ctas = 0;       // the most CTAs of the GPU's communicators; 0: any number
 };
-
-// The version of the peer protocol. In version 1 daemons did not prove who they are; it is refused.
-inline constexpr uint32_t kPeerProtocol = 2;
-
-// Optional features: the bits of PeerHello::features.
-inline constexpr uint64_t kPeerFeaturePrepared = 1;
-inline constexpr uint64_t kPeerFeatureSocketFrames = 2;
-inline constexpr uint64_t kPeerFeatureManyDescriptors = 4;
-// Groups of `nccl` as this daemon makes them: an attempt is closed at the follower first, a group
-// may hold several firings, and all packed chunks of one direction are one operation.
-inline constexpr uint64_t kPeerFeatureGroups = 8;
-// The daemon takes data connections of route `tcp` at its port.
-inline constexpr uint64_t kPeerFeatureTcp = 16;
-// The daemon answers a Seek.
-inline constexpr uint64_t kPeerFeatureSeek = 32;
-// The daemon takes a Draining.
-inline constexpr uint64_t kPeerFeatureDraining = 64;
-// The daemon takes a MembersTold.
-inline constexpr uint64_t kPeerFeatureMembers = 128;
-// The daemon takes offers of convoys.
-inline constexpr uint64_t kPeerFeatureConvoys = 512;
 
 // Who a daemon says that it is. Nothing of it counts until the daemon has proven it.
 struct PeerIntroduction {
-  uint32_t protocol_min = kPeerProtocol;
-  uint32_t protocol_max = kPeerProtocol;
+  ProtocolVersions protocol = kPeerProtocol;
   std::string node;
   Incarnation incarnation;
   std::string boot_id;
@@ -69,14 +48,12 @@ struct PeerIntroduction {
 
 // What a daemon says of itself once its introduction is proven.
 struct PeerHello : PeerIntroduction {
-  uint64_t features = kPeerFeaturePrepared | kPeerFeatureSocketFrames |
-                      kPeerFeatureManyDescriptors | kPeerFeatureGroups | kPeerFeatureSeek |
-                      kPeerFeatureDraining | kPeerFeatureMembers | kPeerFeatureConvoys;
   std::vector<PeerDeviceInfo> devices;
   std::string ucx_version;
   std::string daemon_version;
   std::string nccl_version;
-  std::string network_namespace;  // "" from daemons that do not say it
+  std::string network_namespace;  // "" if it cannot be read there
+  bool tcp = false;               // it takes data connections of route `tcp` at its port
   // Not on the wire: the address at which our stream has reached the daemon; "" if the daemon has
   // dialled us.
   std::string reached_at = {};

@@ -212,13 +212,7 @@ void PeerTable::GoUp(Link& link) {
             link.mapped ? "yes" : link.mapped_error,
             std::string(shown(routes[static_cast<size_t>(Route::kTcp)].why)),
             std::string(shown(ucx_.ErrorOf(link.id))));
-  driver_->OnPeerUp(link.id, std::move(routes),
-                    {.prepared = (link.hello.features & kPeerFeaturePrepared) != 0,
-                     .seeks = (link.hello.features & kPeerFeatureSeek) != 0,
-                     .drains = (link.hello.features & kPeerFeatureDraining) != 0,
-                     .members = (link.hello.features & kPeerFeatureMembers) != 0,
-                     .convoys = (link.hello.features & kPeerFeatureConvoys) != 0},
-                    GpusOf(link.hello));
+  driver_->OnPeerUp(link.id, std::move(routes), GpusOf(link.hello));
   Deliver(link);
   Tried(link);
 }

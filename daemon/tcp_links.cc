@@ -18,7 +18,7 @@ namespace ferry {
 void TcpLinks::Tell(PeerId /*to*/, const LocalDevice& device, PeerHello& hello,
                     PeerDeviceInfo& /*info*/) const {
   home_.Check();
-  if (transports_.contains(device.id)) hello.features |= kPeerFeatureTcp;
+  if (transports_.contains(device.id)) hello.tcp = true;
 }
 
 void TcpLinks::Start(const LinkView& link) {
@@ -30,9 +30,8 @@ void TcpLinks::Start(const LinkView& link) {
     Settle(link.peer, "this daemon's transfer.order does not name it");
     return;
   }
-  if ((link.hello.features & kPeerFeatureTcp) == 0) {
-    Settle(link.peer, absl::StrCat("the ferryd of ", link.node,
-                                   " is older, or its transfer.order does not name it"));
+  if (!link.hello.tcp) {
+    Settle(link.peer, absl::StrCat("transfer.order of ", link.node, " does not name it"));
     return;
   }
   TcpPeer peer;

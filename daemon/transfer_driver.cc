@@ -174,10 +174,10 @@ void TransferDriver::EndPrepared(TransferId transfer, const absl::Status& why) {
   engine_.Cancel(control_.Now(), transfer, why);
 }
 
-void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features,
+void TransferDriver::OnPeerUp(PeerId peer, RouteTable routes,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
   home_.Check();
-  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), features, std::move(gpus));
+  engine_.OnPeerUp(control_.Now(), peer, std::move(routes), std::move(gpus));
 }
 
 void TransferDriver::OnPeerLost(PeerId peer, const absl::Status& why, bool established) {

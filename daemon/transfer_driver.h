@@ -142,8 +142,7 @@ class TransferDriver {
   }
 
   // --- From the peer table.
-  void OnPeerUp(PeerId peer, RouteTable routes, PeerFeatures features = {},
-                absl::flat_hash_set<GlobalDeviceId> gpus = {});
+  void OnPeerUp(PeerId peer, RouteTable routes, absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnPeerMessages(PeerId peer, std::vector<PeerMessage> messages, bool more = false);
   // The answer to Hooks::fetch_arena.

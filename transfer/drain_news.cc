@@ -54,7 +54,6 @@ void DrainNews::OnPeerUp(PeerId peer) {
 }
 
 void DrainNews::Say(PeerId peer) {
-  if (!context_.PeerOf(peer).features.drains) return;
   context_.Send(
       peer, Draining{on(), on() ? *until_ - context_.now : absl::ZeroDuration(), on() && empty_});
 }

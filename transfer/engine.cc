@@ -309,11 +309,11 @@ void TransferEngine::RemovePeer(absl::Time now, PeerId peer, const absl::Status&
 
 const DeviceMap& TransferEngine::devices() const { return impl_->devices; }
 
-void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
+void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes,
                               absl::flat_hash_set<GlobalDeviceId> gpus) {
   home_.Check();
   impl_->clock = now;
-  impl_->OnPeerUp(now, peer, std::move(routes), features, std::move(gpus));
+  impl_->OnPeerUp(now, peer, std::move(routes), std::move(gpus));
 }
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {

@@ -69,15 +69,6 @@
 
 namespace ferry {
 
-// What a peer knows besides what all do.
-struct PeerFeatures {
-  bool prepared = true;  // prepared transfers
-  bool seeks = true;     // Seek
-  bool drains = true;    // Draining
-  bool members = true;   // MembersTold
-  bool convoys = true;   // offers of convoys, Split and Apart
-};
-
 class TransferEngine {
  public:
   using Options = EngineOptions;
@@ -150,9 +141,9 @@ class TransferEngine {
 
   // --- From peers.
 
-  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out,
-  // but for prepared transfers if the peer does not know them. `gpus`: those of its devices.
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features = {},
+  // A link is up; `routes` is what can be had with this peer. What waited for the link goes out.
+  // `gpus`: those of its devices.
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes,
                 absl::flat_hash_set<GlobalDeviceId> gpus = {});
   void OnPeerRoutes(PeerId peer, RouteTable routes);
   // The link is lost (or, for a link never up, could not be opened: `established` false; then

@@ -13,7 +13,6 @@
 namespace ferry {
 
 void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
-                                    PeerFeatures features,
                                     absl::flat_hash_set<GlobalDeviceId> gpus) {
   if (id.value() >= peers.size() || id == devices.self) return;
   Peer& peer = peers[id.value()];
@@ -21,7 +20,6 @@ void TransferEngine::Impl::OnPeerUp(absl::Time now, PeerId id, RouteTable table,
   if (peer.up) OnPeerLost(id, absl::UnavailableError("the link was opened anew"), true);
   peer.up = true;
   cliques.OnPeerUp(id);
-  peer.features = features;
   routes.OnPeerUp(id, std::move(table), std::move(gpus));
   for (Posted* send : halves.Sorted([&](const Posted& half) {
          return half.peer == id && half.spec.side == Side::kSend &&

@@ -76,7 +76,7 @@ struct TransferEngine::Impl {
 
   PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices);
   void RemovePeer(PeerId peer, const absl::Status& why);
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes, PeerFeatures features,
+  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes,
                 absl::flat_hash_set<GlobalDeviceId> gpus);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
   void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);

@@ -54,7 +54,6 @@ void MemberNews::SayMembers(const MemberPlace& where) {
 }
 
 void MemberNews::SayMembers(PeerId peer, const MemberPlace& where, const Members::Place& place) {
-  if (!context_.PeerOf(peer).features.members) return;
   context_.Send(peer, MembersTold{where.device, where.domain, place.count, place.last});
 }
 

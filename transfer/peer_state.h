@@ -15,7 +15,6 @@ namespace ferry {
 struct Peer {
   bool up = false;
   bool left = false;  // it is no peer any more, unless it comes again
-  PeerFeatures features;
   PreparedSlots slots;
   bool wanted = false;  // the outbox says already that a link to it is needed
   // Set if it has said that it drains: the time when it ends what is in flight there.

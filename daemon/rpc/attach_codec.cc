@@ -82,7 +82,6 @@ struct AttachEncoder {
   void operator()(const AttachWelcome& welcome) {
     v1::Welcome* proto = out.mutable_welcome();
     proto->set_protocol(welcome.protocol);
-    proto->set_features(welcome.features);
     proto->set_session_id(welcome.session.value());
     proto->set_token(welcome.token);
     proto->set_incarnation(welcome.incarnation.value());
@@ -173,9 +172,7 @@ absl::StatusOr<AttachCommand> ParseAttach(const std::string& packet) {
   switch (proto.request_case()) {
     case v1::AttachRequest::kHello: {
       const v1::Hello& hello = proto.hello();
-      command.body = AttachHello{hello.protocol_min(),
-                                 hello.protocol_max(),
-                                 hello.features(),
+      command.body = AttachHello{{hello.protocol_min(), hello.protocol_max()},
                                  hello.name(),
                                  hello.client_version().substr(0, 64),
                                  hello.token(),

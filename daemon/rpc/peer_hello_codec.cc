@@ -34,10 +34,15 @@ absl::StatusOr<PeerIntroduction> DecodeIntroduction(const peer::v1::PeerIntroduc
       in.peer_socket().size() > kMaxSocketPath || in.nonce().size() != kPeerNonceBytes) {
     return Broken("an introduction out of bounds");
   }
-  return PeerIntroduction{
-      in.protocol_min(), in.protocol_max(), in.node(),        Incarnation(in.incarnation()),
-      in.boot_id(),      in.uid(),          in.peer_socket(), in.nonce(),
-      in.in_reverse(),   in.visiting()};
+  return PeerIntroduction{{in.protocol_min(), in.protocol_max()},
+                          in.node(),
+                          Incarnation(in.incarnation()),
+                          in.boot_id(),
+                          in.uid(),
+                          in.peer_socket(),
+                          in.nonce(),
+                          in.in_reverse(),
+                          in.visiting()};
 }
 
 absl::StatusOr<PeerDeviceInfo> DecodeDevice(const peer::v1::PeerDevice& device) {
@@ -74,7 +79,6 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
     return Broken("a hello out of bounds");
   }
   PeerHello hello;
-  hello.features = in.features();
   for (const peer::v1::PeerDevice& device : in.devices()) {
     ASSIGN_OR_RETURN(PeerDeviceInfo info, DecodeDevice(device));
     hello.devices.push_back(std::move(info));
@@ -83,6 +87,7 @@ absl::StatusOr<PeerHello> DecodeHello(const peer::v1::PeerHello& in) {
   hello.daemon_version = in.daemon_version();
   hello.nccl_version = in.nccl_version();
   hello.network_namespace = in.network_namespace();
+  hello.tcp = in.tcp();
   return hello;
 }
 
@@ -104,8 +109,8 @@ void EncodeDevice(const PeerDeviceInfo& device, peer::v1::PeerDevice* out) {
 }
 
 void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntroduction* out) {
-  out->set_protocol_min(introduction.protocol_min);
-  out->set_protocol_max(introduction.protocol_max);
+  out->set_protocol_min(introduction.protocol.oldest);
+  out->set_protocol_max(introduction.protocol.newest);
   out->set_node(introduction.node);
   out->set_incarnation(introduction.incarnation.value());
   out->set_boot_id(introduction.boot_id);
@@ -117,12 +122,12 @@ void EncodeIntroduction(const PeerIntroduction& introduction, peer::v1::PeerIntr
 }
 
 void EncodeHello(const PeerHello& hello, peer::v1::PeerHello* proto) {
-  proto->set_features(hello.features);
   for (const PeerDeviceInfo& device : hello.devices) EncodeDevice(device, proto->add_devices());
   proto->set_ucx_version(hello.ucx_version);
   proto->set_daemon_version(hello.daemon_version);
   proto->set_nccl_version(hello.nccl_version);
   proto->set_network_namespace(hello.network_namespace);
+  proto->set_tcp(hello.tcp);
 }
 
 }  // namespace ferry

@@ -55,7 +55,7 @@ void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& reque
                            options_.node, ", which has ", parts_.devices.Shown())));
   }
   const uint64_t held = HeldBytes(request.memory);
-  if (absl::Status refused = Check(session, *device, request, fds); !refused.ok()) {
+  if (absl::Status refused = Check(*device, request, fds); !refused.ok()) {
     return done(std::move(refused));
   }
   const size_t slots = ArenaSlots(request.memory);
@@ -73,19 +73,12 @@ void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& reque
   });
 }
 
-absl::Status ArenaRegistrar::Check(const Session& session, const LocalDevice& device,
-                                   const AttachRegisterArena& request,
+absl::Status ArenaRegistrar::Check(const LocalDevice& device, const AttachRegisterArena& request,
                                    const ReceivedFds& fds) const {
   const MemoryShare& memory = request.memory;
   const auto invalid = [](absl::string_view field, const std::string& why) {
     return FieldError(field, absl::StrCat("register an arena: ", why));
   };
-  if (device.gpu != nullptr && (session.features & kFeatureGpus) == 0) {
-    return invalid("device_id",
-                   absl::StrCat(device.id.ToString(),
-                                " is a GPU, and this client's libferry does not know arenas of "
-                                "GPUs (feature bit 8)"));
-  }
   const bool memfd = memory.kind == MemoryKind::kMemfd;
   if (memory.kind == MemoryKind::kUnknown || memfd == (device.gpu != nullptr)) {
     return invalid("memory",

@@ -67,8 +67,8 @@ class ArenaRegistrar {
  private:
   // Whether the session may register such an arena of the device now, as far as its quota has no
   // say.
-  absl::Status Check(const Session& session, const LocalDevice& device,
-                     const AttachRegisterArena& request, const ReceivedFds& fds) const;
+  absl::Status Check(const LocalDevice& device, const AttachRegisterArena& request,
+                     const ReceivedFds& fds) const;
   void OnMapped(SessionId session, const AttachRegisterArena& request,
                 absl::StatusOr<std::unique_ptr<DeviceMemory>> mapping, const Done& done);
 

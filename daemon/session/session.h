@@ -120,9 +120,8 @@ class Session {
   // Forgets the prepared batches that are released and over. Returns who waits for that.
   std::vector<PreparedRecord::Asker> TakeReleased();
 
-  uint64_t features = 0;  // bits that both client and daemon know
-  bool closing = false;   // the client is gone; the session stays until its last transfer is over
-  bool logged = true;     // false: its lines are left out of the log
+  bool closing = false;  // the client is gone; the session stays until its last transfer is over
+  bool logged = true;    // false: its lines are left out of the log
   // Number of the session's one gRPC connection (ConnectionTable); -1: none yet
   int grpc_connection = -1;
 

@@ -21,7 +21,6 @@
 namespace ferry {
 namespace {
 
-constexpr uint32_t kProtocol = 1;
 constexpr size_t kTokenBytes = 32;
 constexpr char kDrains[] =
     " is draining; attach again when it serves: after its next start, or `ferryctl undrain` there";
@@ -121,9 +120,7 @@ absl::StatusOr<std::unique_ptr<TimelinePages>> SessionTable::PagesFor(const Atta
                        " transfers that are not over; try again in a moment"));
     }
   }
-  const bool prepared_from = (hello.features & kFeaturePreparedFrom) != 0;
-  return TimelinePages::Resume(std::move(fds[0]), resume.over,
-                               prepared_from ? resume.prepared_from : 0, same_daemon);
+  return TimelinePages::Resume(std::move(fds[0]), resume.over, resume.prepared_from, same_daemon);
 }
 
 absl::Status SessionTable::CheckHello(Door::ConnectionId connection, const Credentials& credentials,
@@ -141,11 +138,16 @@ absl::Status SessionTable::CheckHello(Door::ConnectionId connection, const Crede
     return Error(absl::StatusCode::kUnauthenticated, Reason::kSessionInvalid,
                  "attach: no session has this token; attach without a token to open a new one");
   }
-  if (hello.protocol_min > kProtocol || hello.protocol_max < kProtocol) {
+  if (!kClientProtocol.Meet(hello.protocol)) {
     return Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-                 absl::StrCat("attach: the client speaks versions ", hello.protocol_min, " to ",
-                              hello.protocol_max, ", this daemon speaks ", kProtocol),
-                 {{"min", absl::StrCat(kProtocol)}, {"max", absl::StrCat(kProtocol)}});
+                 absl::StrCat("attach: the client speaks ", hello.protocol.ToString(),
+                              " of the protocol with clients, this daemon speaks ",
+                              kClientProtocol.ToString(), "; update ",
+                              hello.protocol.newest < kClientProtocol.oldest
+                                  ? "libferry, or the program that has its own"
+                                  : "ferryd"),
+                 {{"min", absl::StrCat(kClientProtocol.oldest)},
+                  {"max", absl::StrCat(kClientProtocol.newest)}});
   }
   if (!GoodName(hello.name)) {
     return FieldError("name", "attach: name must be 1 to 63 characters of [A-Za-z0-9._-]");
@@ -191,7 +193,6 @@ Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& cr
                       options_.session_kept_bytes, options_.domain_key},
       kept_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
-  session->features = hello.features & kAttachFeatures;
   session->logged = MayLog(credentials.uid);
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
@@ -203,7 +204,6 @@ Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& cr
 
 AttachWelcome SessionTable::WelcomeTo(const Session& session) const {
   AttachWelcome welcome;
-  welcome.features = session.features;
   welcome.session = session.id();
   welcome.token = session.token();
   welcome.incarnation = options_.incarnation;

@@ -177,9 +177,6 @@ TEST_F(BadArgumentTest, OptionsOfASessionAreCheckedByName) {
 
 // A number that no enum of the headers has is none of its values.
 TEST_F(BadArgumentTest, UnknownNumbersAreRefused) {
-  FakeDaemon::Behaviour all;
-  all.features |= 4 | 16;  // prepared transfers and programs
-  Restart(all);
   Session session = Open();
   auto arena = session.CreateArena(0, 4096);
   const auto field = [](const Status& status) {

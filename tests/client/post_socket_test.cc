@@ -10,25 +10,12 @@ namespace {
 
 using PostSocketTest = ClientTest;
 
-TEST_F(PostSocketTest, ADaemonThatDoesNotKnowProgramsIsNotAskedForOne) {
+TEST_F(PostSocketTest, ARunWithoutAProgramIsNamed) {
   Session session = Open();
-  EXPECT_EQ(Program::Compile(session, 0, "program 1\n").status().ToString(),
-            "FAILED_PRECONDITION/PROTOCOL_VERSION: compiling a program: this node's daemon does "
-            "not know programs");
   Result<Batch> refused = RunPrograms(session, 0, {ProgramRun{}});
   ASSERT_FALSE(refused.ok());
   ASSERT_EQ(refused.status().violations().size(), 1u);
   EXPECT_EQ(refused.status().violations()[0].field, "runs[0].program");
-}
-
-TEST_F(PostSocketTest, ADaemonThatDoesNotKnowPreparedBatchesIsNotAskedForOne) {
-  Session session = Open();
-  auto prepared = session.PrepareSend(0, {Keyed("echo")});
-  ASSERT_FALSE(prepared.ok());
-  EXPECT_EQ(prepared.status().ToString(),
-            "FAILED_PRECONDITION/PROTOCOL_VERSION: preparing a batch: this node's daemon does not "
-            "know prepared batches");
-  EXPECT_EQ(daemon_->socket_posts(), 0u);
 }
 
 TEST_F(PostSocketTest, WhatDoesNotFitAPacketGoesByACall) {

@@ -8,17 +8,8 @@
 namespace ferry::testing {
 namespace {
 
-constexpr uint64_t kPreparedFrom = 128;
-constexpr uint64_t kFeatures = 7 | kPreparedFrom;
-
 class PreparedTest : public ClientTest {
  protected:
-  PreparedTest() { Restart(Knows(kFeatures)); }
-  static FakeDaemon::Behaviour Knows(uint64_t features) {
-    FakeDaemon::Behaviour behaviour;
-    behaviour.features = features;
-    return behaviour;
-  }
   static Prepared Prepare(Session& session, const std::string& key) {
     auto prepared = session.PrepareSend(0, {Keyed(key)});
     EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
@@ -36,14 +27,14 @@ class PreparedTest : public ClientTest {
     }
   }
   // The session knows that its daemon is gone, and may have the next one.
-  void Lose(Session& session, FakeDaemon::Behaviour next) {
+  void Lose(Session& session, FakeDaemon::Behaviour next = {}) {
     auto pending = session.Receive(0, {Keyed("never")});
     ASSERT_OK(pending);
     Restart(std::move(next));
     EXPECT_EQ(pending->Wait(kSoon).reason(), "DAEMON_LOST");
   }
-  void NextDaemon(Session& session, uint64_t features) {
-    Lose(session, Knows(features));
+  void NextDaemon(Session& session) {
+    Lose(session);
     ASSERT_OK(session.WaitAttached(kSoon));
   }
 };
@@ -53,7 +44,7 @@ TEST_F(PreparedTest, FiringsCountFromOneWithEachDaemonAndTheWordsGoOn) {
   Prepared echo = Prepare(session, "echo"), never = Prepare(session, "never");
   FireFrom(echo, 1, 5);
   ASSERT_OK(never.Fire());
-  NextDaemon(session, kFeatures);
+  NextDaemon(session);
   EXPECT_EQ(daemon_->last_hello().resume().prepared_from(), 5u);
   EXPECT_EQ(echo.fired(), 0u);
   EXPECT_EQ(echo.over(), 0u);
@@ -64,7 +55,7 @@ TEST_F(PreparedTest, FiringsCountFromOneWithEachDaemonAndTheWordsGoOn) {
   EXPECT_EQ(early.code_name(), "FAILED_PRECONDITION") << "it is not over";
   ASSERT_EQ(early.violations().size(), 1u);
   EXPECT_EQ(early.violations()[0].field, "prepared");
-  NextDaemon(session, kFeatures);
+  NextDaemon(session);
   EXPECT_EQ(daemon_->last_hello().resume().prepared_from(), 8u);
   FireFrom(echo, 1, 2);
   // What is prepared later has the numbers of others, and their words.
@@ -72,30 +63,18 @@ TEST_F(PreparedTest, FiringsCountFromOneWithEachDaemonAndTheWordsGoOn) {
   FireFrom(later, 1, 2);
 }
 
-TEST_F(PreparedTest, AnOlderDaemonBeginsTheWordsAnew) {
-  Session session = Open();
-  Prepared echo = Prepare(session, "echo"), never = Prepare(session, "never");
-  FireFrom(echo, 1, 5);
-  for (const uint64_t features : {kFeatures & ~kPreparedFrom, kFeatures}) {
-    ASSERT_OK(never.Fire());
-    NextDaemon(session, features);
-    FireFrom(echo, 1, 2);
-  }
-  EXPECT_EQ(daemon_->last_hello().resume().prepared_from(), 5u) << "the most there ever was";
-}
-
 TEST_F(PreparedTest, WaitsEndWithADaemonThatGoesWhileItIsTold) {
   Session session = Open();
   Prepared first = Prepare(session, "never"), second = Prepare(session, "later");
   ASSERT_OK(first.Fire());
-  FakeDaemon::Behaviour half = Knows(kFeatures);
+  FakeDaemon::Behaviour half;
   half.hangs = "later";
   Lose(session, half);
   daemon_->WaitForHanging(1);  // the first one is prepared again, the second is not
   ASSERT_OK(first.Fire());
   std::thread waits([&] { EXPECT_EQ(first.Wait(1).reason(), "DAEMON_LOST"); });
   while (daemon_->prepared_waiters() == 0) std::this_thread::yield();
-  Restart(Knows(kFeatures));
+  Restart();
   waits.join();
   ASSERT_OK(session.WaitAttached(kSoon));
   EXPECT_EQ(daemon_->last_hello().resume().prepared_from(), 2u);

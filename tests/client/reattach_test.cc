@@ -373,20 +373,21 @@ TEST_F(ReattachTest, ADrainingDaemonIsAskedAgain) {
   ASSERT_OK(session.WaitAttached(kSoon));
 }
 
-TEST_F(ReattachTest, ADaemonThatCannotResumeEndsTheSession) {
+TEST_F(ReattachTest, ADaemonOfAnotherVersionEndsTheSession) {
   Watched watched;
   Session session = Open();
   auto arena = session.CreateArena(0, 4096);
   ASSERT_OK(session.Watch(&watched));
   auto pending = session.Receive(0, {Keyed("never")});
   FakeDaemon::Behaviour old;
-  old.features = 1;
+  old.protocol = 1;
   Restart(old);
   const Status lost = session.WaitAttached(kSoon);
   if (lost.ok()) AwaitLoss(*pending);  // not even lost yet
   EXPECT_TRUE(watched.WaitFor(2));
   EXPECT_EQ(session.WaitAttached(kSoon).reason(), "DAEMON_LOST");
-  EXPECT_THAT(std::string(session.Health().message()), HasSubstr("does not know how to resume"));
+  EXPECT_THAT(std::string(session.Health().message()),
+              HasSubstr("not a welcome of a protocol that we speak"));
   EXPECT_EQ(pending->Wait().reason(), "DAEMON_LOST");
   EXPECT_THAT(watched.ended, ElementsAre(Pair(1, "DAEMON_LOST"), Pair(0, "DAEMON_LOST")));
   daemon_->WaitForSessions(0);

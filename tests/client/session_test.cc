@@ -29,7 +29,8 @@ TEST_F(SessionTest, OpensAndShowsWhatTheDaemonSaid) {
   const v1::Hello hello = daemon_->last_hello();
   EXPECT_EQ(hello.name(), "trainer-7");
   EXPECT_EQ(hello.client_version(), ferry_version());
-  EXPECT_EQ(hello.protocol_max(), 1u);
+  EXPECT_EQ(hello.protocol_min(), 2u);
+  EXPECT_EQ(hello.protocol_max(), 2u);
   session.Close();
   daemon_->WaitForSessions(0);
 }
@@ -59,14 +60,6 @@ TEST_F(SessionTest, TheClustersDevicesAreListed) {
   EXPECT_EQ((*all)[1].name, "");
   EXPECT_EQ((*all)[1].kind, 0);
   EXPECT_FALSE((*all)[1].local);
-
-  FakeDaemon::Behaviour older;
-  older.lists_devices = false;
-  Restart(older);
-  ASSERT_OK(session.WaitAttached(kSoon));
-  EXPECT_EQ(session.ClusterDevices().status().ToString(),
-            "FAILED_PRECONDITION/PROTOCOL_VERSION: listing the cluster's devices: this node's "
-            "daemon is older and does not tell");
 }
 
 TEST_F(SessionTest, TheEnvironmentSaysWhereTheDaemonIs) {

@@ -39,14 +39,12 @@ TEST(AttachCodec, EveryCommandIsParsed) {
   v1::Hello* hello = request.mutable_hello();
   hello->set_protocol_min(1);
   hello->set_protocol_max(2);
-  hello->set_features(4);
   hello->set_name("trainer");
   hello->set_client_version(std::string(100, 'v'));
   hello->set_token(std::string("\0\xff", 2));
   const auto parsed = CommandOf<AttachHello>(request);
-  EXPECT_EQ(parsed.protocol_min, 1u);
-  EXPECT_EQ(parsed.protocol_max, 2u);
-  EXPECT_EQ(parsed.features, 4u);
+  EXPECT_EQ(parsed.protocol.oldest, 1u);
+  EXPECT_EQ(parsed.protocol.newest, 2u);
   EXPECT_EQ(parsed.name, "trainer");
   EXPECT_EQ(parsed.client_version, std::string(64, 'v'));  // for the log; no longer than it needs
   EXPECT_EQ(parsed.token, std::string("\0\xff", 2));
@@ -172,7 +170,6 @@ TEST(AttachCodec, WhatIsNoCommandIsRefused) {
 TEST(AttachCodec, TheWelcomeSaysAll) {
   AttachWelcome welcome;
   welcome.protocol = 1;
-  welcome.features = 2;
   welcome.session = SessionId(3);
   welcome.token = std::string(32, '\xff');
   welcome.incarnation = Incarnation(4);
@@ -183,7 +180,6 @@ TEST(AttachCodec, TheWelcomeSaysAll) {
   EXPECT_FALSE(response.has_error());
   const v1::Welcome& proto = response.welcome();
   EXPECT_EQ(proto.protocol(), 1u);
-  EXPECT_EQ(proto.features(), 2u);
   EXPECT_EQ(proto.session_id(), 3u);
   EXPECT_EQ(proto.token(), welcome.token);
   EXPECT_EQ(proto.incarnation(), 4u);

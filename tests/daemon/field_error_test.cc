@@ -67,7 +67,6 @@ class RefusedRequests : public ::testing::Test {
   std::string Resume(uint64_t next_transfer_id, std::vector<UniqueFd> fds,
                      std::vector<TimelinePages::Mark> over = {}) {
     AttachHello hello = SessionTableRig::Hello();
-    hello.features = kFeatureResume;
     hello.resume = AttachResume{std::move(over), next_transfer_id, Incarnation(41), 0};
     return Greet(std::move(hello), std::move(fds));
   }

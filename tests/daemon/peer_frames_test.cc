@@ -76,15 +76,7 @@ TEST(PeerFramesSaid, DoNotOvertakeWhatWaitsForTheStream) {
   EXPECT_THAT(rig.frames, SizeIs(1));
 }
 
-TEST(PeerFramesSaid, GoByTheStreamToAnOlderPeerAndToWhomWeDoNotMap) {
-  PeerRig older;
-  PeerHello hello = older.HelloOf(kNodeC);
-  hello.features = kPeerFeaturePrepared;
-  const auto stream = older.NodeCUp(hello);
-  older.peers->Send(kNodeC, Words(1));
-  EXPECT_THAT(older.frames, IsEmpty());
-  EXPECT_THAT(stream->sent, SizeIs(3));
-
+TEST(PeerFramesSaid, GoByTheStreamToWhomWeDoNotMap) {
   PeerRig refused;
   const auto unmapped = refused.GreetNodeC();
   refused.Answer(kNodeC, kReset, PeerSocketWelcome{});

@@ -28,8 +28,7 @@ absl::StatusOr<PeerFrame> SayOverTheWire(const PeerFrame& frame) {
 
 PeerHello SomeHello() {
   PeerHello hello;
-  hello.protocol_min = 1;
-  hello.protocol_max = 3;
+  hello.protocol = {1, 3};
   hello.node = "node-b";
   hello.incarnation = Incarnation(~uint64_t{0});
   hello.boot_id = "boot";
@@ -41,6 +40,7 @@ PeerHello SomeHello() {
   hello.ucx_version = "1.22";
   hello.nccl_version = "2.28.9";
   hello.daemon_version = "0.1";
+  hello.tcp = true;
   return hello;
 }
 
@@ -68,7 +68,7 @@ TEST(PeerHelloCodec, AHelloArrivesAsItWasSent) {
   ASSERT_THAT(frame, Is("OK"));
   ASSERT_TRUE(frame->hello.has_value());
   const PeerHello& after = *frame->hello;
-  EXPECT_EQ(after.features, PeerHello().features);
+  EXPECT_TRUE(after.tcp);
   ASSERT_THAT(after.devices, SizeIs(2));
   EXPECT_EQ(after.devices[0].id, GlobalDeviceId(2));
   ASSERT_THAT(after.devices[0].ucx_addresses, SizeIs(2));
@@ -86,28 +86,6 @@ TEST(PeerHelloCodec, AHelloArrivesAsItWasSent) {
   EXPECT_EQ(after.daemon_version, before.daemon_version);
 }
 
-// Daemons without feature 8 look for NCCL's version in field 13, and we find none there.
-TEST(PeerHelloCodec, ADaemonThatMakesOtherGroupsSeesNoNccl) {
-  constexpr int kOldField = 13;
-  peer::v1::Frame frame;
-  Encode({{}, SomeHello()}, &frame);
-  google::protobuf::Empty raw;
-  ASSERT_TRUE(raw.ParseFromString(frame.hello().SerializeAsString()));
-  auto* fields = raw.GetReflection()->MutableUnknownFields(&raw);
-  for (int i = 0; i < fields->field_count(); ++i) {
-    EXPECT_NE(fields->field(i).number(), kOldField);
-  }
-  frame.mutable_hello()->clear_nccl_version();
-  std::string old = frame.hello().SerializeAsString();
-  fields->Clear();
-  fields->AddLengthDelimited(kOldField, "2.28.9");
-  old += raw.SerializeAsString();
-  ASSERT_TRUE(frame.mutable_hello()->ParseFromString(old));
-  const absl::StatusOr<PeerFrame> decoded = Decode(frame);
-  ASSERT_THAT(decoded, Is("OK"));
-  EXPECT_EQ(decoded->hello->nccl_version, "");
-}
-
 TEST(PeerHelloCodec, AnIntroductionArrivesAsItWasSent) {
   const PeerIntroduction before = SomeHello();
   PeerFrame sent;
@@ -118,8 +96,8 @@ TEST(PeerHelloCodec, AnIntroductionArrivesAsItWasSent) {
   ASSERT_TRUE(frame->introduction.has_value());
   EXPECT_FALSE(frame->hello.has_value());
   const PeerIntroduction& after = *frame->introduction;
-  EXPECT_EQ(after.protocol_min, before.protocol_min);
-  EXPECT_EQ(after.protocol_max, before.protocol_max);
+  EXPECT_EQ(after.protocol.oldest, before.protocol.oldest);
+  EXPECT_EQ(after.protocol.newest, before.protocol.newest);
   EXPECT_EQ(after.node, before.node);
   EXPECT_EQ(after.incarnation, before.incarnation);
   EXPECT_EQ(after.boot_id, before.boot_id);

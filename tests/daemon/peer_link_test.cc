@@ -41,8 +41,8 @@ TEST(PeerLink, TheSmallerNameDialsAndIntroducesItself) {
   EXPECT_FALSE(rig.dialer.streams[0]->sent[0].hello.has_value()) << "who is there is not known yet";
   ASSERT_TRUE(rig.dialer.streams[0]->sent[0].introduction.has_value());
   const PeerIntroduction& hello = *rig.dialer.streams[0]->sent[0].introduction;
-  EXPECT_EQ(hello.protocol_min, 2u);
-  EXPECT_EQ(hello.protocol_max, 2u);
+  EXPECT_EQ(hello.protocol.oldest, 3u);
+  EXPECT_EQ(hello.protocol.newest, 3u);
   EXPECT_EQ(hello.node, "node-b");
   EXPECT_EQ(hello.incarnation, Incarnation(42));
   EXPECT_EQ(hello.boot_id, testing::BootId());
@@ -249,12 +249,25 @@ const BadHello kBadHellos[] = {
      "FAILED_PRECONDITION/CONFIG_INVALID", "membership.nodes must be the same on both"},
     {"another device", [](PeerHello& hello) { hello.devices[0].id = GlobalDeviceId(9); },
      "FAILED_PRECONDITION/CONFIG_INVALID", "membership.nodes must be the same on both"},
-    {"a later version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 3; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks versions 3 to 3, node-b speaks 2"},
-    {"an earlier version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 1; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks versions 1 to 1, node-b speaks 2"},
-    {"no version", [](PeerHello& hello) { hello.protocol_min = hello.protocol_max = 0; },
-     "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0"},
+    {"later versions",
+     [](PeerHello& hello) {
+       hello.protocol = {4, 5};
+     },
+     "FAILED_PRECONDITION/PROTOCOL_VERSION",
+     "speaks versions 4 to 5 of the protocol between daemons, node-b speaks version 3; update "
+     "ferryd at node-b"},
+    {"an earlier version",
+     [](PeerHello& hello) {
+       hello.protocol = {2, 2};
+     },
+     "FAILED_PRECONDITION/PROTOCOL_VERSION",
+     "speaks version 2 of the protocol between daemons, node-b speaks version 3; update ferryd at "
+     "node-c"},
+    {"no version",
+     [](PeerHello& hello) {
+       hello.protocol = {0, 0};
+     },
+     "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks version 0 of"},
 };
 
 TEST(PeerHello, ABadOneEndsTheLinkThatWeDialled) {
@@ -273,6 +286,14 @@ TEST(PeerHello, ABadOneEndsTheLinkThatWeDialled) {
     EXPECT_FALSE(stream->alive);
     EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr(bad.text));
   }
+}
+
+TEST(PeerHello, OfADaemonThatSpeaksLaterVersionsTooIsTaken) {
+  PeerRig rig;
+  PeerHello hello = rig.HelloOf(kNodeC);
+  hello.protocol = {2, 7};
+  rig.NodeCUp(hello);
+  EXPECT_EQ(rig.StateOf(kNodeC), "up");
 }
 
 TEST(PeerHello, WhoDoesNotEndARefusedLinkIsNotWaitedFor) {
@@ -380,7 +401,7 @@ TEST(PeerHello, ABadOneDoesNotTouchTheLinkThatIsUp) {
   PeerRig rig;
   const auto stream = rig.AcceptNodeA();
   PeerHello hello = rig.HelloOf(kNodeA);
-  hello.protocol_min = hello.protocol_max = 1;
+  hello.protocol = {1, 1};
   EXPECT_EQ(rig.AcceptNodeA(hello), nullptr);
   EXPECT_FALSE(stream->closed.has_value());
   EXPECT_TRUE(stream->alive);

@@ -46,7 +46,7 @@ TEST(PeerProof, IsOfOneSideOfOneLink) {
       [](PeerIntroduction& one) { one.boot_id = "other"; },
       [](PeerIntroduction& one) { one.peer_socket = "/other"; },
       [](PeerIntroduction& one) { one.uid = 7; },
-      [](PeerIntroduction& one) { one.protocol_max = 9; },
+      [](PeerIntroduction& one) { one.protocol.newest = 9; },
       [](PeerIntroduction& one) {  // the same letters in other fields
         one.boot_id = "boot/peer";
         one.peer_socket = ".sock";

@@ -218,7 +218,8 @@ PeerTable::Row PeerRig::RowOf(PeerId peer) const {
 ArenaId PeerRig::Register(uint64_t bytes) {
   if (sessions->size() == 0) {
     sessions->OnConnected(kClient, kClientIs);
-    sessions->OnCommand(kClient, kClientIs, {1, AttachHello{1, 1, 0, "client", "", ""}}, {});
+    sessions->OnCommand(kClient, kClientIs, {1, AttachHello{kClientProtocol, "client", "", ""}},
+                        {});
   }
   std::vector<UniqueFd> fds;
   fds.push_back(SealedMemfd(bytes));

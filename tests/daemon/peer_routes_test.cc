@@ -36,20 +36,6 @@ TEST(NcclBetween, NeedsOneVersionAtBothEnds) {
       "opening libnccl.so.2: no such file");
 }
 
-// Those would hang in groups of ours, or we in theirs: they take another route, as they do with us.
-TEST(NcclBetween, NotWithADaemonThatMakesOtherGroups) {
-  const PeerHello ours = HelloOf("node-a", "2.28.9", {Gpu(1, 'a')});
-  PeerHello theirs = HelloOf("node-b", "2.28.9", {Gpu(3, 'b')});
-  for (const std::string version : {"2.28.9", ""}) {
-    theirs.nccl_version = version;
-    theirs.features = PeerHello().features & ~kPeerFeatureGroups;
-    const RouteState state = NcclBetween(ours, "", theirs, false);
-    EXPECT_FALSE(state.available);
-    EXPECT_EQ(state.why,
-              "the ferryd of node-b is older and makes other groups: both must be of one kind");
-  }
-}
-
 TEST(UcxBetween, NeedsOneVersionAtBothEnds) {
   PeerHello ours = HelloOf("node-a", "", {Host(0)}), theirs = HelloOf("node-b", "", {Host(2)});
   ours.ucx_version = "1.22.0";

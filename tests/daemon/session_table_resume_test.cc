@@ -26,7 +26,6 @@ TEST(SessionTableResume, WhatIsStillUnderWayIsNotOvertaken) {
   Door::ConnectionId connection = kConnection;
   const auto resume = [&] {
     AttachHello hello = SessionTableRig::Hello();
-    hello.features = kFeatureResume;
     hello.resume = AttachResume{{}, 500, SessionTableRig::DefaultOptions().incarnation};
     std::vector<UniqueFd> fds;
     fds.emplace_back(fcntl(pages.get(), F_DUPFD_CLOEXEC, 0));

@@ -50,7 +50,7 @@ class SessionTableRig {
     return options;
   }
   static AttachHello Hello(std::string name = "trainer") {
-    return {1, 1, 0, std::move(name), "0.1", ""};
+    return {kClientProtocol, std::move(name), "0.2", ""};
   }
 
   // Runs what was posted to threads, what that posts to control, and the tasks in `later`.

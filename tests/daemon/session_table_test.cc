@@ -30,7 +30,7 @@ TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
   EXPECT_EQ(reply.sequence, rig.sequence);
   EXPECT_EQ(rig.sent.back().fds, 2u);
   const auto& welcome = std::get<AttachWelcome>(reply.body);
-  EXPECT_EQ(welcome.protocol, 1u);
+  EXPECT_EQ(welcome.protocol, 2u);
   EXPECT_EQ(welcome.token.size(), 32u);
   EXPECT_EQ(welcome.incarnation, Incarnation(42));
   EXPECT_EQ(welcome.node, "node-a");
@@ -52,7 +52,6 @@ TEST(SessionTableHello, OpensASessionAndSaysEverythingInTheWelcome) {
 AttachHello Resuming(std::vector<TimelinePages::Mark> over, uint64_t next_transfer_id,
                      uint64_t prepared_from = 0) {
   AttachHello hello = SessionTableRig::Hello();
-  hello.features = kFeatureResume | (prepared_from != 0 ? kFeaturePreparedFrom : 0);
   hello.resume = AttachResume{std::move(over), next_transfer_id, Incarnation(41), prepared_from};
   return hello;
 }
@@ -71,7 +70,6 @@ TEST(SessionTableHello, AResumedSessionGoesOnCountingAndIsNewInAllElse) {
   ASSERT_THAT(reply.error, Is("OK"));
   EXPECT_EQ(rig.sent.back().fds, 1u) << "the doorbell; the memfd it has";
   const auto& welcome = std::get<AttachWelcome>(reply.body);
-  EXPECT_EQ(welcome.features, kFeatureResume);
   EXPECT_EQ(welcome.token.size(), 32u);
   Session& session = *rig.table.Find(welcome.session);
   EXPECT_EQ(session.next_sequence(), 500u);
@@ -88,19 +86,16 @@ TEST(SessionTableHello, AResumedSessionGoesOnCountingAndIsNewInAllElse) {
   EXPECT_EQ(rig.table.size(), 0u);
 }
 
-TEST(SessionTableHello, WordsOfPreparedBatchesBeginWhereAClientThatKnowsItSays) {
-  for (const bool knows : {false, true}) {
+TEST(SessionTableHello, WordsOfPreparedBatchesBeginWhereTheClientSays) {
+  for (const uint64_t from : {0, 70}) {
     SessionTableRig rig;
     rig.table.OnConnected(kConnection, {});
-    AttachHello hello = Resuming({}, 1, 70);
-    if (!knows) hello.features = kFeatureResume;
-    const AttachReply reply = rig.Command(kConnection, std::move(hello), kAlice,
+    const AttachReply reply = rig.Command(kConnection, Resuming({}, 1, from), kAlice,
                                           Beside(testing::SealedMemfd(FERRY_TIMELINE_BYTES)));
     ASSERT_THAT(reply.error, Is("OK"));
     const auto& welcome = std::get<AttachWelcome>(reply.body);
-    EXPECT_EQ((welcome.features & kFeaturePreparedFrom) != 0, knows);
     TimelinePages& pages = rig.table.Find(welcome.session)->timelines();
-    EXPECT_EQ(pages.Prepare(0, 1)->ValueOf(0), knows ? 70u : 0u);
+    EXPECT_EQ(pages.Prepare(0, 1)->ValueOf(0), from);
   }
 }
 
@@ -187,14 +182,19 @@ void ExpectRefused(SessionTableRig& rig, const AttachHello& hello, const std::st
 TEST(SessionTableHello, OfAnotherVersionIsRefusedWithTheVersionsWeSpeak) {
   SessionTableRig rig;
   AttachHello hello = rig.Hello();
-  hello.protocol_min = 2;
-  hello.protocol_max = 3;
+  hello.protocol = {3, 4};
+  ExpectRefused(
+      rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION",
+      "the client speaks versions 3 to 4 of the protocol with clients, this daemon speaks "
+      "version 2; update ferryd");
+  EXPECT_EQ(MetadataOf(rig.sent.back().reply.error), (Metadata{{"max", "2"}, {"min", "2"}}));
+  hello.protocol = {1, 1};  // that of 0.1
   ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION",
-                "versions 2 to 3, this daemon speaks 1");
-  EXPECT_EQ(MetadataOf(rig.sent.back().reply.error), (Metadata{{"max", "1"}, {"min", "1"}}));
-  hello.protocol_min = hello.protocol_max = 0;
-  ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION", "versions 0 to 0");
-  hello.protocol_max = 9;  // one of them is ours
+                "speaks version 1 of the protocol with clients, this daemon speaks version 2; "
+                "update libferry");
+  hello.protocol = {0, 0};
+  ExpectRefused(rig, hello, "FAILED_PRECONDITION/PROTOCOL_VERSION", "speaks version 0 of");
+  hello.protocol = {0, 9};  // one of them is ours
   rig.table.OnConnected(kConnection, {});
   EXPECT_THAT(rig.Command(kConnection, hello).error, Is("OK"));
 }
@@ -419,17 +419,6 @@ TEST(SessionTable, APostNeedsAHello) {
   EXPECT_THAT(rig.Command(kConnection, PostBatch()).error,
               Is("FAILED_PRECONDITION/PROTOCOL_ERROR"));
   EXPECT_THAT(rig.closed, ElementsAre(kConnection));
-}
-
-TEST(SessionTable, FeaturesAreThoseThatBothKnow) {
-  SessionTableRig rig;
-  for (const uint64_t features : {uint64_t{0}, kFeatureSocketPosts, ~uint64_t{0}}) {
-    rig.table.OnConnected(1 + features, kAlice);
-    AttachHello hello = SessionTableRig::Hello();
-    hello.features = features;
-    const AttachReply reply = rig.Command(1 + features, std::move(hello));
-    EXPECT_EQ(std::get<AttachWelcome>(reply.body).features, features & kAttachFeatures);
-  }
 }
 
 TEST(SessionTable, AClientThatDoesNotTakeItsAnswersIsLost) {

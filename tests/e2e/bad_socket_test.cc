@@ -113,11 +113,12 @@ TEST_F(BadSocketTest, HelloThatIsRefused) {
     EXPECT_TRUE(session.socket().AwaitClosed());
     return answer;
   };
-  EXPECT_EQ(hello(2, 9, "new"), "FAILED_PRECONDITION/PROTOCOL_VERSION");
-  EXPECT_EQ(hello(0, 0, "old"), "FAILED_PRECONDITION/PROTOCOL_VERSION");
-  EXPECT_EQ(hello(1, 1, ""), "INVALID_ARGUMENT/FIELD_INVALID");
-  EXPECT_EQ(hello(1, 1, "with space"), "INVALID_ARGUMENT/FIELD_INVALID");
-  EXPECT_EQ(hello(1, 1, std::string(64, 'n')), "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(hello(3, 9, "new"), "FAILED_PRECONDITION/PROTOCOL_VERSION");
+  EXPECT_EQ(hello(1, 1, "old"), "FAILED_PRECONDITION/PROTOCOL_VERSION");
+  EXPECT_EQ(hello(0, 0, "none"), "FAILED_PRECONDITION/PROTOCOL_VERSION");
+  EXPECT_EQ(hello(2, 2, ""), "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(hello(2, 2, "with space"), "INVALID_ARGUMENT/FIELD_INVALID");
+  EXPECT_EQ(hello(2, 2, std::string(64, 'n')), "INVALID_ARGUMENT/FIELD_INVALID");
 }
 
 TEST_F(BadSocketTest, ASecondAttachWithTheSameToken) {

@@ -39,9 +39,8 @@ class GpuModesTest : public ClusterTest {
   google::rpc::Status TryAllocate() {
     RawSession session(node(0).client_dir());
     v1::AttachRequest hello;
-    hello.mutable_hello()->set_protocol_min(1);
-    hello.mutable_hello()->set_protocol_max(1);
-    hello.mutable_hello()->set_features(1 | 8);
+    hello.mutable_hello()->set_protocol_min(2);
+    hello.mutable_hello()->set_protocol_max(2);
     hello.mutable_hello()->set_name("modes");
     EXPECT_TRUE(session.Ask(std::move(hello)).has_welcome());
     v1::AttachRequest request;

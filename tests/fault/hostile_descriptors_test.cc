@@ -145,8 +145,8 @@ TEST_F(HostileDescriptorsTest, AsTheTimelinesOfASession) {
   for (const uint64_t of : {incarnation, incarnation + 1}) {
     v1::AttachRequest request;
     v1::Hello* hello = request.mutable_hello();
-    hello->set_protocol_min(1);
-    hello->set_protocol_max(1);
+    hello->set_protocol_min(2);
+    hello->set_protocol_max(2);
     hello->set_name("raw");
     hello->mutable_resume()->set_next_transfer_id(1);
     hello->mutable_resume()->set_incarnation(of);

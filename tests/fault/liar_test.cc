@@ -15,7 +15,6 @@ namespace ferry::testing {
 namespace {
 
 constexpr uint64_t kLiarBytes = 4096;
-constexpr uint64_t kLiarFeatures = 127;
 constexpr char kLiarDomain[] = "a job's secret name";
 
 class LiarTest : public ClusterTest {
@@ -133,7 +132,7 @@ std::string AnswerTo(const std::string& preamble, int port) {
 // To one that knows the key of the link, and only for devices of the two ends.
 TEST_F(LiarTest, DataConnectionsAreForWhoKnowsTheKeyOfTheLink) {
   peer::v1::PeerHello hello = HelloOf({0, 1});
-  hello.set_features(kLiarFeatures);
+  hello.set_tcp(true);
   StartWithLiar(hello);
   const std::string& key = liar_->key();
   TcpPreamble preamble;

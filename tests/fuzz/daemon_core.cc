@@ -183,8 +183,8 @@ void DaemonCore::OnPacket(Door::ConnectionId connection, const std::string& pack
 Session* DaemonCore::Open(Door::ConnectionId connection) {
   v1::AttachRequest hello;
   hello.set_sequence(1);
-  hello.mutable_hello()->set_protocol_min(1);
-  hello.mutable_hello()->set_protocol_max(1);
+  hello.mutable_hello()->set_protocol_min(2);
+  hello.mutable_hello()->set_protocol_max(2);
   hello.mutable_hello()->set_name("trainer");
   OnPacket(connection, hello.SerializeAsString(), false);
   for (const auto& device : devices_.list) {

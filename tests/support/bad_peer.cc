@@ -145,8 +145,8 @@ BadPeer::~BadPeer() {
 
 peer::v1::PeerIntroduction BadPeer::Introduction() {
   peer::v1::PeerIntroduction introduction;
-  introduction.set_protocol_min(2);
-  introduction.set_protocol_max(2);
+  introduction.set_protocol_min(3);
+  introduction.set_protocol_max(3);
   introduction.set_node(options_.node);
   introduction.set_incarnation(1 + nonsense_.Below(UINT64_MAX));
   introduction.set_boot_id(nonsense_.Chance(70) ? BootId() : "another host");
@@ -160,7 +160,7 @@ peer::v1::PeerIntroduction BadPeer::Introduction() {
 
 peer::v1::PeerHello BadPeer::Hello() {
   peer::v1::PeerHello hello;
-  hello.set_features(nonsense_.Chance(80) ? 127 : nonsense_.Below(128));
+  hello.set_tcp(nonsense_.Chance(80));
   for (const uint64_t device : options_.devices) hello.add_devices()->set_global_device_id(device);
   hello.set_daemon_version("bad");
   return hello;

@@ -28,10 +28,13 @@ std::unique_ptr<peer::v1::PeerService::Stub> StubOf(const std::string& address) 
 }
 
 PeerIntroduction Plain(const peer::v1::PeerIntroduction& proto) {
-  return {proto.protocol_min(), proto.protocol_max(),
-          proto.node(),         Incarnation(proto.incarnation()),
-          proto.boot_id(),      proto.uid(),
-          proto.peer_socket(),  proto.nonce()};
+  return {{proto.protocol_min(), proto.protocol_max()},
+          proto.node(),
+          Incarnation(proto.incarnation()),
+          proto.boot_id(),
+          proto.uid(),
+          proto.peer_socket(),
+          proto.nonce()};
 }
 
 std::string NameOfGrpc(const grpc::Status& status) {
@@ -46,8 +49,8 @@ std::string NameOfGrpc(const grpc::Status& status) {
 
 peer::v1::PeerIntroduction IntroductionOf(const std::string& name) {
   peer::v1::PeerIntroduction introduction;
-  introduction.set_protocol_min(2);
-  introduction.set_protocol_max(2);
+  introduction.set_protocol_min(3);
+  introduction.set_protocol_max(3);
   introduction.set_node(name);
   introduction.set_incarnation(0x1157e);
   std::ifstream("/proc/sys/kernel/random/boot_id") >> *introduction.mutable_boot_id();
@@ -59,7 +62,6 @@ peer::v1::PeerIntroduction IntroductionOf(const std::string& name) {
 
 peer::v1::PeerHello HelloOf(const std::vector<uint64_t>& devices) {
   peer::v1::PeerHello hello;
-  hello.set_features(15);
   for (const uint64_t device : devices) hello.add_devices()->set_global_device_id(device);
   return hello;
 }

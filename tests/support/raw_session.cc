@@ -36,8 +36,8 @@ v1::AttachResponse RawSession::Ask(v1::AttachRequest request, const std::vector<
 v1::AttachResponse RawSession::Hello(const std::string& token, const std::string& name) {
   v1::AttachRequest request;
   v1::Hello* hello = request.mutable_hello();
-  hello->set_protocol_min(1);
-  hello->set_protocol_max(1);
+  hello->set_protocol_min(2);
+  hello->set_protocol_max(2);
   hello->set_name(name);
   hello->set_token(token);
   v1::AttachResponse response = Ask(std::move(request));

@@ -16,7 +16,7 @@ class EngineConvoyGroupTest : public EngineConvoyTest {
     for (const int i : {kA, kB}) {
       RouteTable routes = Routes(false, false);
       routes[static_cast<size_t>(Route::kNccl)] = {true, ""};
-      two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, {}, TwoDaemons::GpusOf(1 - i));
+      two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, TwoDaemons::GpusOf(1 - i));
     }
     two_.Run();
   }

@@ -269,14 +269,6 @@ TEST_F(EngineConvoyTest, ALostLinkEndsAll) {
   two_.ExpectNothingLeft();
 }
 
-TEST_F(EngineConvoyTest, APeerThatDoesNotKnowConvoysIsOfferedTransfers) {
-  two_.LinkLost();
-  two_.LinkUp({.convoys = false});
-  two_.PostBatch(Batch(Side::kSend));
-  two_.Take(kA);
-  EXPECT_THAT(two_.daemons[kA].to_other, SizeIs(kCount));
-}
-
 TEST_F(EngineConvoyTest, OnlyWhatIsAlikeGoesAsOne) {
   const auto length = [](auto change) {
     std::vector<TransferSpec> batch = Batch(Side::kSend);

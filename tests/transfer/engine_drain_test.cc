@@ -114,17 +114,6 @@ TEST_F(EngineDrainTest, WithoutADeadlineNoneIsNamed) {
               HasSubstr("node-a drains, and takes nothing new"));
 }
 
-TEST_F(EngineDrainTest, AnOlderPeerIsNotToldButItsOffersAreRefused) {
-  two_.LinkUp({.drains = false});
-  const TransferId receive = two_.Receive("from a");
-  const TransferId send = two_.Post(SpecOf(Side::kSend, "to a", 2, 0));
-  two_.Run();
-  Drain(kA);
-  ExpectDrained(kB, send, "node-a");
-  EXPECT_FALSE(two_.IsOver(kB, receive));
-  EXPECT_EQ(two_.b().ignored_messages(), 0u);
-}
-
 // --- What continues something that is in flight, such as the chunks of a file.
 
 class EngineDrainContinuesTest : public EngineDrainTest {

@@ -73,7 +73,7 @@ class NodeA {
   }
 
   void Up() {
-    engine_.OnPeerUp(now_, kNodeB, AllRoutes(), {}, {GlobalDeviceId(2)});
+    engine_.OnPeerUp(now_, kNodeB, AllRoutes(), {GlobalDeviceId(2)});
     Carry();
   }
   void Hear(PeerMessage message) {

@@ -201,13 +201,6 @@ TEST_F(EngineMembersTest, ANewNameIsNoNewsToPeers) {
   EXPECT_EQ(two_.a().members().places().begin()->second.members[0].name, "renamed");
 }
 
-TEST_F(EngineMembersTest, APeerThatDoesNotKnowMembersIsToldNothing) {
-  two_.LinkUp({.members = false});
-  Join(kA, kTrainer);
-  EXPECT_TRUE(two_.b().members().places().empty());
-  EXPECT_EQ(two_.b().ignored_messages(), 0u);
-}
-
 TEST_F(EngineMembersTest, APeerSpeaksOfItsOwnDevicesOnly) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), MembersTold{GlobalDeviceId(2), "job", 0, "liar"});

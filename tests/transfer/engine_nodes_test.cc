@@ -152,7 +152,7 @@ TEST_F(EngineNodesTest, ADeviceThatIsOfAnotherKindWhenItsLaunchIsAnsweredEndsNot
   const Launch launch = two_.daemons[kA].launches[0];
   RemoveB();
   ASSERT_EQ(two_.a().AddPeer("node-b", kDevicesOfB), PeerId(kB));
-  two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(false, true), {}, {GlobalDeviceId(2)});
+  two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(false, true), {GlobalDeviceId(2)});
   two_.a().OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::AbortedError("aborted"));
   two_.Take(kA);
   EXPECT_THAT(two_.StatusOf(kA, to), kLeft);

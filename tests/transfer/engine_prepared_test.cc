@@ -406,15 +406,6 @@ TEST_F(EnginePreparedTest, WithoutASlotAnOfferSaysSo) {
   EXPECT_EQ(two_.daemons[kB].watches.back().transfer, receive_);
 }
 
-TEST_F(EnginePreparedTest, APeerThatDoesNotKnowThemIsNotOffered) {
-  send_ = two_.Post(PreparedSpec(Side::kSend, "k"));
-  two_.LinkUp(true, true, /*prepared=*/false);
-  EXPECT_THAT(two_.StatusOf(kA, send_),
-              AllOf(Fails(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion),
-                    Says("node-b does not know prepared transfers")));
-  two_.ExpectNothingLeft();
-}
-
 TEST_F(EnginePreparedTest, UnmatchedOnesHaveTheirDeadline) {
   two_.LinkUp();
   TransferSpec spec = PreparedSpec(Side::kReceive, "k");

@@ -31,7 +31,7 @@ class EnginePriorTest : public testing::Test {
     routes[kNcclIndex].available = true;
     routes[kNcclIndex].prior = kNcclWithinHost;
     for (int i : {kA, kB}) {
-      two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, {}, TwoDaemons::GpusOf(1 - i));
+      two_.engine(i).OnPeerUp(two_.now, PeerId(1 - i), routes, TwoDaemons::GpusOf(1 - i));
     }
     two_.Run();
   }

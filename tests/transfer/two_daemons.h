@@ -85,11 +85,8 @@ class TwoDaemons {
   TransferEngine& b() { return *daemons[kB].engine; }
   TransferEngine& engine(int node) { return *daemons[node].engine; }
 
-  void LinkUp(bool mapped = true, bool ucx = true, bool prepared = true) {
-    LinkUp({.prepared = prepared}, mapped, ucx);
-  }
-  void LinkUp(PeerFeatures features, bool mapped = true, bool ucx = true) {
-    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx), features);
+  void LinkUp(bool mapped = true, bool ucx = true) {
+    for (int i : {kA, kB}) engine(i).OnPeerUp(now, PeerId(1 - i), Routes(mapped, ucx));
     Run();
   }
   void LinkLost() {

@@ -26,7 +26,7 @@ bool ConvoyRules::MayBeConvoy(absl::Span<const TransferSpec> specs) const {
   const PeerId other = context_.OwnerOf(device);
   if (other != context_.devices.self) {
     const Peer& peer = context_.PeerOf(other);
-    if (!peer.up || !peer.features.convoys || peer.drains_until) return false;
+    if (!peer.up || peer.drains_until) return false;
   }
   if (books_.convoy_pauses.Contains(context_.now, key)) return false;
   // A half whose partner has ended is told of that by itself.

@@ -45,7 +45,7 @@ bool EarlyEnds::TellOfTombstone(Posted& half, const HashedKey& key) {
   absl::Status why = Annotate(EndOf(*tombstone),
                               context_.PlaceOf(send ? Side::kReceive : Side::kSend, half.spec.key));
   const Peer& peer = context_.PeerOf(half.peer);
-  if (context_.Ours(half) || !peer.up || !peer.features.seeks) {
+  if (context_.Ours(half) || !peer.up) {
     ends_.End(half, std::move(why));
     return true;
   }
@@ -218,7 +218,7 @@ void EarlyEnds::EndAlone(Posted& half, absl::Status why) {
   const bool send = half.spec.side == Side::kSend;
   std::optional<NearTexts> ours =
       books_.long_waits.Look(send ? Side::kReceive : Side::kSend, half.spec.key);
-  if (!ours || context_.Ours(half) || !context_.PeerOf(half.peer).features.seeks) {
+  if (!ours || context_.Ours(half)) {
     return ends_.End(half, books_.long_waits.WithNear(half, why, std::move(ours), std::nullopt));
   }
   books_.tables.StopWatching(half);

@@ -24,11 +24,6 @@ Posted* SourceRules::FindSendTo(PeerId peer, TransferId id) const {
 void SourceRules::SendOffer(absl::Time now, Posted& send) {
   home_.Check();
   const TransferSpec& spec = send.spec;
-  if (spec.prepared && !context_.PeerOf(send.peer).features.prepared) {
-    return ends_.End(send, Error(absl::StatusCode::kFailedPrecondition, Reason::kProtocolVersion,
-                                 absl::StrCat(NameOf(send), ": ", context_.NodeName(send.peer),
-                                              " does not know prepared transfers")));
-  }
   send.state.Offer();
   Offer& offer = std::get<Offer>(
       context_.out.messages.emplace_back(send.peer, std::in_place_type<Offer>).second);

@@ -27,8 +27,7 @@ typedef struct ferry_cluster_device {
   const char* node; /* the node that has it; lives as long as the list */
 } ferry_cluster_device;
 typedef struct ferry_device_list ferry_device_list;
-/* Asks the daemon for the devices that it knows now, by id. PROTOCOL_VERSION: the daemon is
- * older. */
+/* Asks the daemon for the devices that it knows now, by id. */
 FERRY_API ferry_status* ferry_cluster_devices(ferry_session* session, ferry_device_list** devices);
 FERRY_API size_t ferry_device_list_size(const ferry_device_list* devices);
 FERRY_API ferry_cluster_device ferry_device_list_at(const ferry_device_list* devices, size_t index);
@@ -49,7 +48,7 @@ FERRY_API void ferry_device_list_free(ferry_device_list* devices); /* NULL is fi
  * joined counts as nobody.
  *
  * DEVICE_UNKNOWN: the node has no such device. FIELD_INVALID: a bad argument. QUEUE_FULL: the
- * session has joined 64 (domain, device) pairs already. PROTOCOL_VERSION: the daemon is older. */
+ * session has joined 64 (domain, device) pairs already. */
 FERRY_API ferry_status* ferry_domain_join(ferry_session* session, const void* domain,
                                           size_t domain_bytes, uint64_t device, const char* name);
 

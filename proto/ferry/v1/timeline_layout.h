@@ -2,9 +2,8 @@
 /* The session's timelines: shared memory between one client and its daemon, as much a part of the
  * wire as the protos. The memfd is FERRY_TIMELINE_BYTES long: one page of 'over' counters, which
  * the daemon writes; one of 'defined' counters, which the client writes; one of signals; then the
- * 'over' and the 'defined' words of prepared batches. A daemon that has no prepared batches leaves
- * these words out: its memfd is FERRY_TIMELINE_BASE_BYTES long. Both sides map it read-write. The
- * daemon believes nothing that it reads here but a 'defined' value.
+ * 'over' and the 'defined' words of prepared batches. Both sides map it
+ * read-write. The daemon believes nothing that it reads here but a 'defined' value.
  *
  * To wait for over[i] >= w: increment `waiters`, look again, then FUTEX_WAIT (shared) on the low
  * 32 bits of `value`. To advance a value: store the failure fields, then the value with release

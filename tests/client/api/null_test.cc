@@ -88,7 +88,7 @@ struct Handles {
 class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
  protected:
   NullTest() {
-    Restart(GpuBehaviour(4 | 16 | 32 | 64 | 11));
+    Restart(GpuBehaviour());
     setenv("FERRY_CLIENT_DIR", dir_.c_str(), 1);
     memfd_ = memfd_create("null-test", MFD_ALLOW_SEALING | MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(memfd_, kBytes), 0);

@@ -63,7 +63,6 @@ TEST(CodecTest, WelcomeIsRead) {
   message.set_sequence(7);
   auto* welcome = message.mutable_welcome();
   welcome->set_protocol(1);
-  welcome->set_features(3);
   welcome->set_session_id(1ull << 40);
   welcome->set_token(std::string("\0token", 6));
   welcome->set_incarnation(99);
@@ -86,7 +85,6 @@ TEST(CodecTest, WelcomeIsRead) {
   EXPECT_EQ(response.error, nullptr);
   ASSERT_EQ(response.kind, AttachResponse::Kind::kWelcome);
   EXPECT_EQ(response.welcome.protocol, 1u);
-  EXPECT_EQ(response.welcome.features, 3u);
   EXPECT_EQ(response.welcome.session_id, 1ull << 40);
   EXPECT_EQ(response.welcome.token, std::string("\0token", 6));
   EXPECT_EQ(response.welcome.incarnation, 99u);

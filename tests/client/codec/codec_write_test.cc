@@ -33,12 +33,8 @@ Message Parse(const std::string& bytes) {
 TEST(CodecTest, Hello) {
   v1::AttachRequest expected;
   expected.set_sequence(1);
-  expected.mutable_hello()->set_protocol_min(1);
-  expected.mutable_hello()->set_protocol_max(1);
-  expected.mutable_hello()->set_features(kFeatureSocketPosts | kFeatureResume | kFeaturePrepared |
-                                         kFeatureGpuArenas | kFeaturePrograms |
-                                         kFeaturePreparedJobs | kFeatureManyDescriptors |
-                                         kFeaturePreparedFrom | kFeaturePing);
+  expected.mutable_hello()->set_protocol_min(2);
+  expected.mutable_hello()->set_protocol_max(2);
   expected.mutable_hello()->set_name("trainer-7");
   expected.mutable_hello()->set_client_version(FERRY_VERSION);
   EXPECT_SAME(expected, Parse<v1::AttachRequest>(EncodeHello(1, "trainer-7", nullptr)));

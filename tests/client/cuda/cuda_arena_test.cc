@@ -113,14 +113,6 @@ TEST_F(CudaArenaTest, AnInvisibleGpuIsNamed) {
   EXPECT_EQ(daemon_->arenas(), 0u);
 }
 
-TEST_F(CudaArenaTest, ADaemonThatKnowsNoGpuArenasIsNotAsked) {
-  Restart(GpuBehaviour(3));
-  Session session = Open();
-  EXPECT_EQ(session.CreateArena(kGpu, 4096).status().reason(), "PROTOCOL_VERSION");
-  auto host = session.CreateArena(0, 4096);
-  ASSERT_OK(host);
-}
-
 TEST_F(CudaArenaTest, AVmmPointerIsTakenApart) {
   Session session = Open();
   const CUdeviceptr own = MapOwn({kGranule, 3 * kGranule});
@@ -167,13 +159,6 @@ TEST_F(CudaArenaTest, AnArenaHasAsManyAllocationsAsAPacketHasDescriptors) {
   auto beyond = import(session, 251);
   EXPECT_EQ(beyond.status().reason(), "FIELD_INVALID");
   EXPECT_THAT(TextOf(beyond), AllOf(HasSubstr("251 allocations"), HasSubstr("1 to 250")));
-  // A daemon that takes two says nothing of it.
-  Restart(GpuBehaviour(11));
-  Session with_older = Open();
-  ASSERT_OK(import(with_older, 2));
-  auto many = import(with_older, 3);
-  EXPECT_EQ(many.status().reason(), "PROTOCOL_VERSION");
-  EXPECT_THAT(TextOf(many), HasSubstr("3 allocations"));
 }
 
 TEST_F(CudaArenaTest, ALegacyPointerIsShownByItsHandle) {

@@ -43,9 +43,8 @@ class CudaTest : public ClientTest {
     for (int i = 0; i < 2; ++i) cuDevicePrimaryCtxRelease(i);
   }
 
-  static FakeDaemon::Behaviour GpuBehaviour(uint64_t features = 64 | 11) {
+  static FakeDaemon::Behaviour GpuBehaviour() {
     FakeDaemon::Behaviour behaviour;
-    behaviour.features = features;
     behaviour.gpus = 2;
     return behaviour;
   }

@@ -10,8 +10,6 @@ namespace {
 
 class CudaPreparedTest : public CudaTest {
  protected:
-  CudaPreparedTest() { Restart(Gpus()); }
-  static FakeDaemon::Behaviour Gpus() { return GpuBehaviour(128 | 64 | 15); }
   static Prepared Prepare(Session& session, const std::string& key) {
     auto prepared = session.PrepareSend(kGpu, {Keyed(key)});
     EXPECT_TRUE(prepared.ok()) << prepared.status().ToString();
@@ -26,7 +24,7 @@ class CudaPreparedTest : public CudaTest {
   void NextDaemon(Session& session) {
     auto pending = session.Receive(0, {Keyed("never")});
     ASSERT_OK(pending);
-    Restart(Gpus());
+    Restart(GpuBehaviour());
     EXPECT_EQ(pending->Wait(kSoon).reason(), "DAEMON_LOST");
     ASSERT_OK(session.WaitAttached(kSoon));
   }

@@ -39,7 +39,7 @@ FakeDaemon::FakeDaemon(std::string dir, Behaviour behaviour)
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.RegisterService(this);
   builder.RegisterService(&compiler_);
-  if (behaviour_.lists_devices) builder.RegisterService(&cluster_);
+  builder.RegisterService(&cluster_);
   server_ = builder.BuildAndStart();
   Require(server_ != nullptr, "grpc server");
   std::lock_guard lock(mutex_);
@@ -176,11 +176,6 @@ void FakeDaemon::set_refusal(std::string message,
   refused_ = std::move(violations);
 }
 
-void FakeDaemon::set_features(uint64_t features) {
-  std::lock_guard lock(mutex_);
-  behaviour_.features = features;
-}
-
 void FakeDaemon::Say(const std::string& packet) {
   std::lock_guard lock(mutex_);
   for (const auto& session : all_) {
@@ -284,7 +279,7 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
     *response->mutable_error() = MakeStatus(14, "DRAINING", "about to stop");
     return nullptr;
   }
-  const bool resumes = hello.has_resume() && (behaviour_.features & 2) != 0;
+  const bool resumes = hello.has_resume();
   auto made = std::make_unique<Session>();
   int memfd = passed;
   if (!resumes) {
@@ -302,7 +297,7 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
   Require(made->pages != MAP_FAILED, "mmap");
   if (resumes) {
     made->before = hello.resume().next_transfer_id() - 1;
-    if ((behaviour_.features & 128) != 0) made->prepared_from = hello.resume().prepared_from();
+    made->prepared_from = hello.resume().prepared_from();
     for (int i = 0; i < hello.resume().over_size(); ++i) {
       made->posted[i] = hello.resume().over(i).value();
     }
@@ -311,8 +306,7 @@ FakeDaemon::Session* FakeDaemon::Welcome(const v1::AttachRequest& request, int f
   all_.push_back(std::move(made));
   if (!memfd_short_) session->pages->signals.lane_parked = 1;
   auto* welcome = response->mutable_welcome();
-  welcome->set_protocol(1);
-  welcome->set_features(behaviour_.features & hello.features());
+  welcome->set_protocol(behaviour_.protocol);
   welcome->set_session_id(session->id);
   welcome->set_token(session->token);
   welcome->set_incarnation(7);

@@ -37,12 +37,11 @@ void Require(bool ok, const char* what);
 class FakeDaemon final : public v1::TransferService::Service {
  public:
   struct Behaviour {
-    uint64_t features = 3;    // features that the daemon knows
+    uint32_t protocol = 2;    // the version of the protocol that the daemon speaks
     uint64_t devices = 2;     // 0, 1, ...
     uint64_t gpus = 0;        // GPUs of tests/fake_cuda, in their order; their ids follow
     int draining_hellos = 0;  // how many hellos are refused first
     std::string hangs = "hang";
-    bool lists_devices = true;  // whether it lists the cluster's devices
   };
   explicit FakeDaemon(std::string dir) : FakeDaemon(std::move(dir), Behaviour()) {}
   FakeDaemon(std::string dir, Behaviour behaviour);
@@ -73,7 +72,6 @@ class FakeDaemon final : public v1::TransferService::Service {
   // The refusal of posts with a "bad..." key: its text and its fields.
   void set_refusal(std::string message,
                    std::vector<std::pair<std::string, std::string>> violations);
-  void set_features(uint64_t features);  // features that the daemon knows; all at first
   // Sends a packet to every session, as it is.
   void Say(const std::string& packet);
 

@@ -296,7 +296,7 @@ void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t
       // Both hellos say that there is NCCL; later it may be out of order for new transfers.
       RouteTable routes = RandomRoutes();
       routes[static_cast<size_t>(Route::kNccl)].available = true;
-      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes), {}, GpusOf(from));
+      EngineAt(to)->OnPeerUp(now_, PeerId(from), std::move(routes), GpusOf(from));
       Touched(to);
     } else {
       PeerEvents frame = std::move(stream.window.extract(next).mapped());
