@@ -34,13 +34,13 @@ TEST_F(DoctorTest, OfANodeThatIsWell) {
                     HasSubstr("routes to node-b: mapped"), HasSubstr("\n0 wrong, ")));
   EXPECT_THAT(
       Ferryctl("doctor"),
-      AllOf(HasSubstr(
-                absl::StrCat("ok       peer.listen: 127.0.0.1:", nodes().peer_port(0), " answers")),
-            HasSubstr("ok       metrics.listen: not set: "),
-            HasSubstr(absl::StrCat("ok       port of node-b: 127.0.0.1:", nodes().peer_port(1),
-                                   " is reached from here")),
-            HasSubstr("ok       attach.sock: 0666 "), HasSubstr("gpus: no GPU: "),
-            HasSubstr("ok       peer access: no GPU\n"), HasSubstr("ok       CUDA IPC: no GPU\n")));
+      AllOf(
+          HasSubstr(absl::StrCat("ok       peer.listen: 127.0.0.1:", nodes().port(0), " answers")),
+          HasSubstr("ok       metrics.listen: not set: "),
+          HasSubstr(absl::StrCat("ok       port of node-b: 127.0.0.1:", nodes().port(1),
+                                 " is reached from here")),
+          HasSubstr("ok       attach.sock: 0666 "), HasSubstr("gpus: no GPU: "),
+          HasSubstr("ok       peer access: no GPU\n"), HasSubstr("ok       CUDA IPC: no GPU\n")));
   const auto findings = nlohmann::json::parse(Ferryctl("--json doctor"));
   EXPECT_GT(findings.size(), 8u);
   for (const auto& finding : findings) {
@@ -78,7 +78,7 @@ TEST_F(DoctorTest, MemoryThatIsNotSharedThoughItCouldBeIsAWarning) {
 TEST_F(DoctorTest, APortThatIsTakenIsWrong) {
   cluster_ = std::make_unique<Cluster>(ClusterOptions());
   const std::string ask = absl::StrCat("doctor --config ", node(0).config_file());
-  const std::string place = absl::StrCat("127.0.0.1:", nodes().peer_port(0));
+  const std::string place = absl::StrCat("127.0.0.1:", nodes().port(0));
   EXPECT_THAT(Ferryctl(ask, 8), AllOf(HasSubstr(absl::StrCat(node(0).config_file(), " is good")),
                                       HasSubstr("peer.listen: " + place + " is free")));
   UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -87,7 +87,7 @@ TEST_F(DoctorTest, APortThatIsTakenIsWrong) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(nodes().peer_port(0)));
+  address.sin_port = htons(static_cast<uint16_t>(nodes().port(0)));
   ASSERT_EQ(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   ASSERT_EQ(listen(taken.get(), 1), 0);
   EXPECT_THAT(Ferryctl(ask, 8),
@@ -102,7 +102,7 @@ TEST_F(DoctorTest, APeerThatCannotBeReachedIsWrong) {
   cluster_ = std::make_unique<Cluster>(ClusterOptions());
   ASSERT_TRUE(node(0).Start());
   EXPECT_THAT(Ferryctl("doctor", 8),
-              HasSubstr(absl::StrCat("wrong    port of node-b: 127.0.0.1:", nodes().peer_port(1),
+              HasSubstr(absl::StrCat("wrong    port of node-b: 127.0.0.1:", nodes().port(1),
                                      " is not reached from here: Connection refused\n         -> "
                                      "nothing listens there: is ferryd up on node-b")));
   ASSERT_TRUE(node(1).Start());

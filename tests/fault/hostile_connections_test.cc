@@ -107,7 +107,7 @@ TEST_F(HostileConnectionsTest, UnfinishedMessagesOnThePeerPort) {
   std::vector<std::unique_ptr<RawHttp2>> connections;
   uint64_t sent = 0;
   for (const char* call : {"Link", "Knock"}) {
-    connections.push_back(std::make_unique<RawHttp2>(ConnectTcp(nodes().peer_port(0))));
+    connections.push_back(std::make_unique<RawHttp2>(ConnectTcp(nodes().port(0))));
     sent +=
         Fill(*connections.back(), absl::StrCat("/ferry.peer.v1.PeerService/", call), 200, 64 << 20);
   }
@@ -121,7 +121,7 @@ TEST_F(HostileConnectionsTest, IdleOnesOnThePeerPort) {
   ExpectTransfer(source, destination, "before");
   const size_t fds = node(0).process().OpenFds();
   std::vector<UniqueFd> idle;
-  for (int i = 0; i < 600; ++i) idle.push_back(ConnectTcp(nodes().peer_port(0)));
+  for (int i = 0; i < 600; ++i) idle.push_back(ConnectTcp(nodes().port(0)));
   EXPECT_LT(node(0).process().OpenFds(), fds + 100);
   ExpectTransfer(source, destination, "meanwhile");
   End late = OpenEnd(0, 4096);
@@ -149,7 +149,7 @@ class IdleOnThePeerPortTest : public HostileConnectionsTest {
         for (size_t next = 0; !stop; next = (next + 1) % idle.size()) {
           pollfd state{idle[next].get(), POLLRDHUP, 0};
           if (idle[next].valid() && poll(&state, 1, 0) == 0) continue;
-          idle[next] = ConnectTcp(nodes().peer_port(1));
+          idle[next] = ConnectTcp(nodes().port(1));
           ++made;
           poll(nullptr, 0, pause);
         }

@@ -86,12 +86,11 @@ class Cluster {
   bool Start();  // starts all nodes
 
   // The port on which node i listens for its peers.
-  int peer_port(size_t i) const { return ports_[i].port(); }
+  int port(size_t i) const { return ports_[i].port(); }
   Node& operator[](size_t i) { return *nodes_[i]; }
   size_t size() const { return nodes_.size(); }
   // The proxy through which the others reach node i, if there are proxies.
   TcpProxy& proxy(size_t i) { return *proxies_[i]; }
-  int port(size_t i) const { return ports_[i].port(); }  // as peer_port
   // The first global device id of node i, plus `index`; Gpu: of its GPUs.
   uint64_t Device(size_t i, uint64_t index = 0) const { return i * devices_ + index; }
   uint64_t Gpu(size_t i, uint64_t index = 0) const { return Device(i, host_devices_ + index); }
