@@ -61,7 +61,7 @@ class Page(unittest.TestCase):
                                   capture_output=True, text=True).stdout
         images = re.findall(r"image: (\S+)", text)
         self.assertGreater(len(images), 2)
-        self.assertEqual(set(images), {"registry.example.com/ferryd:0.1.0"})
+        self.assertEqual(set(images), {"registry.example.com/ferryd:0.2.0"})
 
 
 class Manifests(unittest.TestCase):

@@ -37,7 +37,7 @@ FERRY_API const char* ferry_status_violation_text(const ferry_status* status, si
 FERRY_API uint64_t ferry_status_retry_after_ns(const ferry_status* status);
 FERRY_API void ferry_status_free(ferry_status* status); /* NULL is fine */
 
-/* The library's version, "0.1.0". */
+/* The library's version, "0.2.0". */
 FERRY_API const char* ferry_version(void);
 
 #ifdef __cplusplus
