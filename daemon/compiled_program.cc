@@ -123,7 +123,7 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   made->types = TypesOf(simplified);
   made->last_uses = compute::LastUses(plan);
   made->transfers = compute::TransfersOf(plan);
-  made->stages = compute::StagesOf(plan);
+  made->sections = compute::SectionsOf(plan);
   made->ops = simplified.nodes.size();
   CompileResult result;
   result.plan = text(plan);
@@ -133,15 +133,15 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
 
 }  // namespace
 
-absl::Status CompiledProgram::Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
+absl::Status CompiledProgram::Run(size_t section, absl::Span<const absl::Span<std::byte>> memory,
                                   absl::Span<std::byte> scratch, compute::Workers* workers,
                                   const compute::HostProgram::StepOver& step_over,
                                   const compute::RunControl::MayGoOn& may_go_on,
-                                  compute::HostProgram::Kept* kept,
+                                  compute::HostProgram::FromConstants* from_constants,
                                   compute::HostProgram::Aside* aside) const {
-  const size_t begin = stage == 0 ? 0 : stages[stage - 1].end;
-  return host.RunSteps(begin, stages[stage].end, may_go_on, memory, scratch, workers, step_over,
-                       kept, aside);
+  const size_t begin = section == 0 ? 0 : sections[section - 1].end;
+  return host.RunSteps(begin, sections[section].end, may_go_on, memory, scratch, workers, step_over,
+                       from_constants, aside);
 }
 
 uint64_t CompiledProgram::WorkLeft(const compute::HostProgram::Aside& aside) const {

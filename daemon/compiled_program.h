@@ -46,7 +46,7 @@ struct CompiledProgram {
   std::vector<uint32_t> types;
   std::vector<compute::LastUse> last_uses;  // by buffer
   std::vector<compute::PlanTransfer> transfers;
-  std::vector<compute::Stage> stages;  // one stage if the program has no transfers
+  std::vector<compute::Section> sections;  // one section if the program has no transfers
   compute::Cost cost;
   uint64_t work = 0;  // what a run counts for limits and shares: the work of all steps
   std::vector<uint64_t> work_by_step;
@@ -56,23 +56,23 @@ struct CompiledProgram {
   compute::HostProgram host;
 
   // Memory that a run needs beside its buffers, in bytes.
-  uint64_t scratch_bytes() const { return host.arena_bytes(); }
+  uint64_t scratch_bytes() const { return host.scratch_bytes(); }
   // The part of the scratch that a prepared job may keep from firing to firing: what is made of
   // constant buffers.
-  uint64_t kept_bytes() const { return host.kept_bytes(); }
-  // Runs the steps of one stage; the stages before must be over. `memory` has the memory of each
-  // buffer, of the buffer's size; nobody else may touch it, except to read what the stage only
-  // reads. `scratch` is aligned to 64 bytes and the same for all stages of a run; with `kept` it
-  // may be kept_bytes() smaller. `workers` has as many threads as the program was compiled for;
-  // null: the calling thread does all.
+  uint64_t from_constants_bytes() const { return host.from_constants_bytes(); }
+  // Runs the steps of one section; the sections before must be over. `memory` has the memory of
+  // each buffer, of the buffer's size; nobody else may touch it, except to read what the section
+  // only reads. `scratch` is aligned to 64 bytes and the same for all sections of a run; with
+  // `from_constants` it may be from_constants_bytes() smaller. `workers` has as many threads as the
+  // program was compiled for; null: the calling thread does all.
   //
-  // Returns CANCELLED, with how far it got, if `may_go_on` said no before a launch; OK if the stage
-  // is over, or if the run was put aside (`aside` tells).
-  absl::Status Run(size_t stage, absl::Span<const absl::Span<std::byte>> memory,
+  // Returns CANCELLED, with how far it got, if `may_go_on` said no before a launch; OK if the
+  // section is over, or if the run was put aside (`aside` tells).
+  absl::Status Run(size_t section, absl::Span<const absl::Span<std::byte>> memory,
                    absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
                    const compute::HostProgram::StepOver& step_over = nullptr,
                    const compute::RunControl::MayGoOn& may_go_on = nullptr,
-                   compute::HostProgram::Kept* kept = nullptr,
+                   compute::HostProgram::FromConstants* from_constants = nullptr,
                    compute::HostProgram::Aside* aside = nullptr) const;
   // The part of `work` that is left of a run that was put aside; not 0.
   uint64_t WorkLeft(const compute::HostProgram::Aside& aside) const;

@@ -65,23 +65,23 @@ void JobTable::Hand(Job& job, Handover& place) {
   job.handover = &place;
   handed_.push_back(&job);
   place.Hand();
-  size_t stage = 0;
+  size_t section = 0;
   absl::Span<std::byte> scratch;
   if (job.wire) {
-    stage = job.wire->stage++;
+    section = job.wire->section++;
     scratch = {sessions_.FindArena(job.wire->memory)->mapping->data(),
                job.program->scratch_bytes()};
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
-                       device = job.device->id, memory = MemoryOf(job), stage, scratch,
+                       device = job.device->id, memory = MemoryOf(job), section, scratch,
                        step_over = DefineByStep(job), stop = &job.stop, others = &job.others] {
     std::optional<absl::Status> status;
     uint64_t left = 0;
     if (place.Begin()) {
       FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes(),
                                    absl::StrCat("device ", device.value()));
-      status =
-          homes_.runner.Run({id, *program, stage, memory, scratch, step_over, stop, others}, left);
+      status = homes_.runner.Run({id, *program, section, memory, scratch, step_over, stop, others},
+                                 left);
     }
     homes_.control.PostOrRun([this, id, &place, status = std::move(status), left]() mutable {
       OnRan(id, place, std::move(status), left);
@@ -99,7 +99,7 @@ void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status>
   if (left > 0) {
     job.aside = true;
     if (job.stopped_by.ok()) {
-      if (job.wire) --job.wire->stage;
+      if (job.wire) --job.wire->section;
       job.state = State::kReady;
       ready_.Return(job, left);
       return Pump();
@@ -123,7 +123,7 @@ void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status>
 void JobTable::TakeBack(Job& job) {
   if (job.state != State::kHanded || !job.handover->TakeBack()) return;
   std::erase(handed_, &job);
-  if (job.wire) --job.wire->stage;
+  if (job.wire) --job.wire->section;
   job.state = State::kReady;
   ready_.Add(job);
 }

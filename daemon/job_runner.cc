@@ -82,7 +82,7 @@ bool JobRunner::IsHeldUp(TransferId job) const {
 absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
-  const uint64_t kept = job.kept != nullptr ? job.program.kept_bytes() : 0;
+  const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
   const bool lent = job.program.transfers.empty();
   const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;
   if (lent) scratch = (held != nullptr ? held->scratch : scratch_).Get(bytes);
@@ -98,8 +98,8 @@ absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held)
     compute::HostProgram::Aside aside;
     if (held != nullptr) aside = std::move(held->aside);
     aside.wanted = [&slice] { return slice.IsOver(); };
-    status = job.program.Run(job.stage, job.memory, *scratch, &workers_, job.step_over, may_go_on,
-                             job.kept, &aside);
+    status = job.program.Run(job.section, job.memory, *scratch, &workers_, job.step_over, may_go_on,
+                             job.from_constants, &aside);
     if (status.ok() && aside.put) {
       if (held == nullptr) {
         held = std::make_unique<Held>();
@@ -136,7 +136,7 @@ void JobRunner::Disarm(PreparedBatch& batch) {
   for (const std::unique_ptr<Armed>& armed : (*found)->jobs) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
-    if (armed->kept) Forget(*armed);
+    if (armed->from_constants) Forget(*armed);
     LetGo(armed->job.id, armed->held);
   }
   listen_(batch.doorbell(), false);
@@ -198,8 +198,8 @@ bool JobRunner::PrepareToPark() {
 }
 
 void JobRunner::Keep(Armed& armed) {
-  const uint64_t bytes = armed.job.program->kept_bytes();
-  if (armed.kept || bytes == 0 || bytes > most_kept_.of_all - kept_bytes_) return;
+  const uint64_t bytes = armed.job.program->from_constants_bytes();
+  if (armed.from_constants || bytes == 0 || bytes > most_kept_.of_all - kept_bytes_) return;
   const SessionId session = SessionOf(armed.job.id);
   const auto found = kept_.find(session);
   const uint64_t of_session = found == kept_.end() ? 0 : found->second;
@@ -208,11 +208,11 @@ void JobRunner::Keep(Armed& armed) {
   if (!memory.ok()) return;
   kept_[session] = of_session + bytes;
   kept_bytes_ += bytes;
-  armed.kept = compute::HostProgram::Kept{*memory, {}};
+  armed.from_constants = compute::HostProgram::FromConstants{*memory, {}};
 }
 
 void JobRunner::Forget(const Armed& armed) {
-  const uint64_t bytes = armed.job.program->kept_bytes();
+  const uint64_t bytes = armed.job.program->from_constants_bytes();
   const auto found = kept_.find(SessionOf(armed.job.id));
   found->second -= bytes;
   if (found->second == 0) kept_.erase(found);
@@ -230,13 +230,14 @@ uint64_t JobRunner::Fire(Armed& armed) {
     }
   };
   Keep(armed);
-  const absl::Status status = RunSlice({.id = job.id,
-                                        .program = *job.program,
-                                        .memory = job.memory,
-                                        .step_over = define,
-                                        .stop = job.stop,
-                                        .kept = armed.kept ? &*armed.kept : nullptr},
-                                       armed.held);
+  const absl::Status status =
+      RunSlice({.id = job.id,
+                .program = *job.program,
+                .memory = job.memory,
+                .step_over = define,
+                .stop = job.stop,
+                .from_constants = armed.from_constants ? &*armed.from_constants : nullptr},
+               armed.held);
   if (!status.ok()) {
     armed.failed = true;
     failed_(job.id, status);

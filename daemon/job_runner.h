@@ -112,18 +112,18 @@ class JobRunner : public Poller {
         most_kept_(most_kept),
         workers_(threads) {}
 
-  // A job, or one stage of a job that waits for transfers in between. A multi-stage job brings its
-  // scratch; a single-stage one borrows the runner's.
+  // A job, or one section of a job that waits for transfers in between. A job of several sections
+  // brings its scratch; a job of one borrows the runner's.
   struct Posted {
     TransferId id;
     const CompiledProgram& program;
-    size_t stage = 0;
+    size_t section = 0;
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;
     const std::atomic<bool>* stop = nullptr;  // if it is true, the job ends before its next launch
     const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
-    compute::HostProgram::Kept* kept = nullptr;
+    compute::HostProgram::FromConstants* from_constants = nullptr;
   };
   // Runs the job, or goes on with a job that was put aside. `left`: the work that is left if the
   // job was put aside (the status is OK then), else 0. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is
@@ -179,7 +179,7 @@ class JobRunner : public Poller {
     std::optional<Turn> turn;  // from when a firing waits for its turn until it is over
     std::unique_ptr<Held> held;
     Scratch kept_memory;  // for what the job keeps, from the first firing on
-    std::optional<compute::HostProgram::Kept> kept;
+    std::optional<compute::HostProgram::FromConstants> from_constants;
   };
   struct Batch {
     PreparedBatch& words;

@@ -309,7 +309,7 @@ void JobTable::EndSession(SessionId session) {
 
 absl::Status JobTable::TooLate(const Job& job) const {
   const bool runs = job.state == State::kHanded;  // a job that had not begun was taken back
-  const bool begun = runs || job.aside || (job.wire && job.wire->stage > 0);
+  const bool begun = runs || job.aside || (job.wire && job.wire->section > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
                    DurationText(job.spec.deadline - job.posted));
@@ -327,7 +327,7 @@ absl::Time JobTable::OnTime(absl::Time now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
     // The job's transfers, which have the same deadline, say best what was missing. If they go well
     // after all, GoOn ends the job.
-    if (job.state == State::kWaiting && job.wire && job.wire->stage > 0 && job.wire->left > 0) {
+    if (job.state == State::kWaiting && job.wire && job.wire->section > 0 && job.wire->left > 0) {
       job.wire->late = true;
       deadlines_.erase(deadlines_.begin());
       continue;

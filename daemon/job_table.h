@@ -158,8 +158,8 @@ class JobTable {
     std::vector<bool> over;  // whether each transfer is over
     // Transfers that are not over.
     size_t left = 0;
-    size_t stage = 0;   // stage of the program that runs next
-    bool late = false;  // the deadline has come while the job waited for transfers
+    size_t section = 0;  // section of the program that runs next
+    bool late = false;   // the deadline has come while the job waited for transfers
     // How the job ends, once no transfer uses its memory any more; nothing: it goes on.
     std::optional<absl::Status> outcome;
   };
@@ -229,9 +229,9 @@ class JobTable {
   void PostWire(Job& job, Session& session, ArenaId memory, std::vector<TransferSpec> specs);
   void OnMapped(TransferId job, ArenaId memory, const absl::Status& status);
   void OnWireOver(const Ended& ended);
-  // True if there is memory and the transfers that the next stage waits for are over.
+  // True if there is memory and the transfers that the next section waits for are over.
   bool MayGoOn(const Job& job) const;
-  // A stage of the job, or some of its transfers, are over: goes on if MayGoOn, or ends the job.
+  // A section of the job, or some of its transfers, are over: goes on if MayGoOn, or ends the job.
   void GoOn(Job& job);
   // Ends the job: at once, or when the transfers that it makes by itself have ended.
   void EndWith(Job& job, absl::Status status);

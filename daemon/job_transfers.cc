@@ -112,13 +112,13 @@ void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& statu
 bool JobTable::MayGoOn(const Job& job) const {
   if (!job.wire) return true;
   const Wire& wire = *job.wire;
-  if (!wire.mapped || wire.outcome || wire.stage == job.program->stages.size()) return false;
-  const std::vector<size_t>& awaited = job.program->stages[wire.stage].awaited;
+  if (!wire.mapped || wire.outcome || wire.section == job.program->sections.size()) return false;
+  const std::vector<size_t>& awaited = job.program->sections[wire.section].awaited;
   return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return wire.over[i]; });
 }
 
 void JobTable::GoOn(Job& job) {
-  if (!job.wire || (!job.wire->outcome && job.wire->stage < job.program->stages.size())) {
+  if (!job.wire || (!job.wire->outcome && job.wire->section < job.program->sections.size())) {
     if (job.wire && job.wire->late) return EndWith(job, TooLate(job));
     if (job.state == State::kWaiting) ReadyIfSo(job);
     return;
@@ -198,8 +198,8 @@ std::string JobTable::WaitsFor(const Job& job) const {
     return absl::StrCat("its memory: ", sessions_.job_memory().TextOf(wire.memory));
   }
   if (!wire.mapped) return "its memory, whose pages are being made";
-  const std::string awaited = wire.stage < job.program->stages.size()
-                                  ? first_of(job.program->stages[wire.stage].awaited)
+  const std::string awaited = wire.section < job.program->sections.size()
+                                  ? first_of(job.program->sections[wire.section].awaited)
                                   : first_of(all);
   return awaited.empty() ? "its turn" : awaited;
 }

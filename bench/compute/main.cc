@@ -63,14 +63,14 @@ class Prepared {
   Prepared(const std::string& text, size_t threads, std::vector<const Memory*> buffers)
       : program_(Made(text, threads)),
         workers_(threads),
-        arena_(program_.arena_bytes() + 64),
-        kept_memory_(program_.kept_bytes() + 64) {
-    kept_.memory = {kept_memory_.at, program_.kept_bytes()};
+        scratch_(program_.scratch_bytes() + 64),
+        kept_memory_(program_.from_constants_bytes() + 64) {
+    kept_.memory = {kept_memory_.at, program_.from_constants_bytes()};
     for (const Memory* memory : buffers) spans_.push_back({memory->at, memory->bytes});
   }
   // `keeps`: what is made of constant buffers stays for the next run.
   void Run(bool keeps = false) {
-    program_.Run(spans_, {arena_.at, program_.arena_bytes()}, &workers_, nullptr,
+    program_.Run(spans_, {scratch_.at, program_.scratch_bytes()}, &workers_, nullptr,
                  keeps ? &kept_ : nullptr);
   }
   // Who computes its product.
@@ -89,8 +89,8 @@ class Prepared {
 
   HostProgram program_;
   Workers workers_;
-  Memory arena_, kept_memory_;
-  HostProgram::Kept kept_;
+  Memory scratch_, kept_memory_;
+  HostProgram::FromConstants kept_;
   std::vector<absl::Span<std::byte>> spans_;
 };
 

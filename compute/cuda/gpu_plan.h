@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a GPU does for a program: the steps of the program's plan as launches of generated kernels,
-// calls of cuBLASLt, copies, and transfers that the daemon joins, all within one arena. A value:
+// calls of cuBLASLt, copies, and transfers that the daemon joins, all within one scratch. A value:
 // nothing is compiled or allocated, and equal programs have equal GpuPlans. Plain data; any thread.
 #pragma once
 
@@ -32,7 +32,7 @@ struct GpuArgument {
   uint32_t bytes = 8;             // size of the parameter: 4 or 8
 };
 
-// Bytes of the arena that one step has to itself.
+// Bytes of the scratch that one step has to itself.
 struct GpuTemporary {
   uint32_t step = 0;
   uint64_t offset = 0;
@@ -114,7 +114,7 @@ struct GpuPlan {
   std::vector<GpuKernel> kernels;  // each kernel once
   std::vector<GpuCommand> commands;
   std::vector<GpuTemporary> temporaries;
-  uint64_t arena_bytes = 0;  // slots, then temporaries
+  uint64_t scratch_bytes = 0;  // slots, then temporaries
 };
 
 // Plans a program that Verify accepts, better if it is simplified. RESOURCE_EXHAUSTED: it is too
@@ -122,8 +122,8 @@ struct GpuPlan {
 absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
                                     const GpuOptions& options = {});
 
-// The offset in the arena of a place that is in no buffer.
-uint64_t ArenaOffsetOf(const GpuPlan& plan, const GpuPlace& place);
+// The offset in the scratch of a place that is in no buffer.
+uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place);
 // The kernel's source with its name filled in.
 std::string SourceOf(const GpuKernel& kernel);
 // One line for each command; with `sources` followed by the kernels' sources.

@@ -111,7 +111,7 @@ std::string ToText(const GpuPlan& plan, bool sources) {
                     " bytes, step ", temporary.step, ": ", temporary.use, "\n");
   }
   AppendCommands(plan, plan.commands, 0, text);
-  absl::StrAppend(&text, plan.kernels.size(), " kernels; arena ", plan.arena_bytes,
+  absl::StrAppend(&text, plan.kernels.size(), " kernels; arena ", plan.scratch_bytes,
                   " bytes, of slots ", plan.plan.memory.bytes, "\n");
   if (!sources) return text;
   for (const GpuKernel& kernel : plan.kernels) absl::StrAppend(&text, "\n", SourceOf(kernel));

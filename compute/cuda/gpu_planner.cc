@@ -39,7 +39,7 @@ GpuPlace GpuPlanner::PlaceOf(const Binding& binding) const {
 
 uint32_t GpuPlanner::AlignmentOf(const GpuPlace& place) const {
   uint64_t alignment = place.kind == GpuPlace::Kind::kBuffer ? options_.buffer_alignment
-                       : place.kind == GpuPlace::Kind::kSlot ? kArenaAlignment
+                       : place.kind == GpuPlace::Kind::kSlot ? kScratchAlignment
                                                              : kTemporaryAlignment;
   while (place.offset % alignment != 0) alignment /= 2;
   return static_cast<uint32_t>(alignment);
@@ -49,7 +49,7 @@ GpuPlace GpuPlanner::Temporary(uint64_t bytes, absl::string_view use) {
   const uint64_t base = AlignedTo(made_.plan.memory.bytes, kTemporaryAlignment);
   made_.temporaries.push_back({step_, base + taken_, bytes, std::string(use)});
   taken_ += AlignedTo(bytes, kTemporaryAlignment);
-  made_.arena_bytes = std::max(made_.arena_bytes, base + taken_);
+  made_.scratch_bytes = std::max(made_.scratch_bytes, base + taken_);
   return {GpuPlace::Kind::kTemporary, static_cast<uint32_t>(made_.temporaries.size() - 1), 0};
 }
 
@@ -58,8 +58,8 @@ bool GpuPlanner::Overlap(const GpuPlace& a, uint64_t a_bytes, const GpuPlace& b,
   const bool of_buffer = a.kind == GpuPlace::Kind::kBuffer;
   if (of_buffer != (b.kind == GpuPlace::Kind::kBuffer)) return false;
   if (of_buffer && a.index != b.index) return false;
-  const uint64_t first = of_buffer ? a.offset : ArenaOffsetOf(made_, a);
-  const uint64_t second = of_buffer ? b.offset : ArenaOffsetOf(made_, b);
+  const uint64_t first = of_buffer ? a.offset : ScratchOffsetOf(made_, a);
+  const uint64_t second = of_buffer ? b.offset : ScratchOffsetOf(made_, b);
   return first < second + b_bytes && second < first + a_bytes;
 }
 
@@ -215,7 +215,7 @@ absl::Status GpuPlanner::AddSteps(const std::vector<Step>& steps,
 }
 
 absl::Status GpuPlanner::Run() {
-  made_.arena_bytes = made_.plan.memory.bytes;
+  made_.scratch_bytes = made_.plan.memory.bytes;
   return AddSteps(made_.plan.steps, made_.commands);
 }
 
@@ -228,7 +228,7 @@ absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
   return made;
 }
 
-uint64_t ArenaOffsetOf(const GpuPlan& plan, const GpuPlace& place) {
+uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place) {
   return place.offset + (place.kind == GpuPlace::Kind::kSlot
                              ? plan.plan.slots[place.index].offset
                              : plan.temporaries[place.index].offset);

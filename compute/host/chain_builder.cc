@@ -184,7 +184,7 @@ class Joiner {
     chain_ = TileOp();
   }
 
-  static constexpr uint32_t kNone = TileGroup::kNoMemory;
+  static constexpr uint32_t kNone = TileFusion::kNoMemory;
 
   std::vector<TileOp>& ops_;
   std::map<uint32_t, std::optional<float>> same_;  // by register of which all is the same

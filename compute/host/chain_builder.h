@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins elementwise ops of a tile group, on f32 and bf16, into chains. A result that only the next
+// Joins elementwise ops of a tile fusion, on f32 and bf16, into chains. A result that only the next
 // op of the chain needs stays in the CPU's registers; only a result that others need too is put
 // into a register of the tile. Pure function.
 #pragma once
 
 #include <vector>
 
-#include "compute/host/tile_group.h"
+#include "compute/host/tile_fusion.h"
 
 namespace ferry::compute {
 

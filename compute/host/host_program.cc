@@ -26,28 +26,32 @@ absl::StatusOr<HostProgram> HostProgram::Make(const Program& program, const Host
   return made;
 }
 
-void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
-                      Workers* workers, const StepOver& step_over, Kept* kept) const {
-  const absl::Status status = RunWhile(nullptr, buffers, arena, workers, step_over, kept);
+void HostProgram::Run(absl::Span<const absl::Span<std::byte>> buffers,
+                      absl::Span<std::byte> scratch, Workers* workers, const StepOver& step_over,
+                      FromConstants* from_constants) const {
+  const absl::Status status =
+      RunWhile(nullptr, buffers, scratch, workers, step_over, from_constants);
   FERRY_CHECK(status.ok());
 }
 
 absl::Status HostProgram::RunWhile(const RunControl::MayGoOn& may_go_on,
                                    absl::Span<const absl::Span<std::byte>> buffers,
-                                   absl::Span<std::byte> arena, Workers* workers,
-                                   const StepOver& step_over, Kept* kept) const {
-  if (options_.poison) std::fill(arena.begin(), arena.end(), std::byte{0xFF});
-  return RunSteps(0, ends_.size(), may_go_on, buffers, arena, workers, step_over, kept);
+                                   absl::Span<std::byte> scratch, Workers* workers,
+                                   const StepOver& step_over, FromConstants* from_constants) const {
+  if (options_.poison) std::fill(scratch.begin(), scratch.end(), std::byte{0xFF});
+  return RunSteps(0, ends_.size(), may_go_on, buffers, scratch, workers, step_over, from_constants);
 }
 
 absl::Status HostProgram::RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                                    absl::Span<const absl::Span<std::byte>> buffers,
-                                   absl::Span<std::byte> arena, Workers* workers,
-                                   const StepOver& step_over, Kept* kept, Aside* aside) const {
+                                   absl::Span<std::byte> scratch, Workers* workers,
+                                   const StepOver& step_over, FromConstants* from_constants,
+                                   Aside* aside) const {
   RunControl control(may_go_on);
-  Kept own{arena.subspan(kept == nullptr ? arena_bytes_ : 0), {}};  // of this run alone
-  Kept& made = kept == nullptr ? own : *kept;
-  const RunMemory memory{buffers, arena.data(), constants_.data(), made.memory.data(), &control};
+  FromConstants own{scratch.subspan(from_constants == nullptr ? scratch_bytes_ : 0),
+                    {}};  // of this run alone
+  FromConstants& made = from_constants == nullptr ? own : *from_constants;
+  const RunMemory memory{buffers, scratch.data(), constants_.data(), made.memory.data(), &control};
   made.ready.resize(keepers_, false);
   Aside never;
   Running run{memory, workers, made, aside == nullptr ? never : *aside};
@@ -102,12 +106,12 @@ void HostProgram::Repeat(const Work& work, Running& run, size_t depth, bool insi
 
 void HostProgram::RunOne(const Work& work, Running& run) const {
   const RunMemory& memory = run.memory;
-  Kept& kept = run.kept;
+  FromConstants& from_constants = run.from_constants;
   switch (work.kind) {
-    case Work::Kind::kGroup:
-      if (work.keeper && kept.ready[*work.keeper]) break;
-      work.group.Run(memory, memory.Write(work.scratch), options_.threads, run.workers);
-      if (work.keeper && !memory.control->stopped()) kept.ready[*work.keeper] = true;
+    case Work::Kind::kFusion:
+      if (work.keeper && from_constants.ready[*work.keeper]) break;
+      work.fusion.Run(memory, memory.Write(work.scratch), options_.threads, run.workers);
+      if (work.keeper && !memory.control->stopped()) from_constants.ready[*work.keeper] = true;
       break;
     case Work::Kind::kWhole: {
       std::vector<const std::byte*> in;
@@ -120,9 +124,9 @@ void HostProgram::RunOne(const Work& work, Running& run) const {
       }
       const bool keeps = work.keeper.has_value();
       work.product->Run(in, out[0], memory.Write(work.scratch),
-                        keeps ? kept.memory.data() + work.kept_offset : nullptr,
-                        keeps && kept.ready[*work.keeper], run.workers, *memory.control);
-      if (keeps) kept.ready[*work.keeper] = true;
+                        keeps ? from_constants.memory.data() + work.from_constants_offset : nullptr,
+                        keeps && from_constants.ready[*work.keeper], run.workers, *memory.control);
+      if (keeps) from_constants.ready[*work.keeper] = true;
       break;
     }
     case Work::Kind::kCopy:

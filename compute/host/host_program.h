@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program made ready to run on the CPU by its plan. Kernels run a tile at a time, without
 // intermediate tensors. Products, and moves that need all of their operands, run on whole tensors.
-// Beside its buffers a run needs one arena, which it is given. Results are as docs/numerics.md
+// Beside its buffers a run needs scratch, which it is given. Results are as docs/numerics.md
 // says, whatever the CPU and the number of threads (but for the last bits of a library's products).
-// Immutable. Any thread may run it, several at once, each in an arena of its own.
+// Immutable. Any thread may run it, several at once, each in scratch of its own.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 #include "absl/types/span.h"
 #include "compute/host/product.h"
 #include "compute/host/run_control.h"
-#include "compute/host/tile_group.h"
+#include "compute/host/tile_fusion.h"
 #include "compute/host/whole_ops.h"
 #include "compute/plan/plan.h"
 #include "compute/program/program.h"
@@ -37,7 +37,7 @@ inline constexpr bool kPoisons = true;
 
 struct HostOptions {
   size_t threads = 1;  // most threads that a run uses and has memory for
-  // Memory that nothing was written to has all bits set, in `empty` values and in the arena, so
+  // Memory that nothing was written to has all bits set, in `empty` values and in scratch, so
   // that a read of it is noticed.
   bool poison = kPoisons;
   uint64_t launch_flops = kLaunchFlops;  // see run_control.h
@@ -57,16 +57,16 @@ class HostProgram {
   const Plan& plan() const { return plan_; }
   // Bytes that a run needs beside its buffers; it allocates nothing of more than 64 KiB. First the
   // plan's slots, then what steps hold while they run, then what is made from constant buffers.
-  uint64_t arena_bytes() const { return arena_bytes_ + kept_bytes_; }
-  // The part of arena_bytes() for what is made from constant buffers.
-  uint64_t kept_bytes() const { return kept_bytes_; }
+  uint64_t scratch_bytes() const { return scratch_bytes_ + from_constants_bytes_; }
+  // The part of scratch_bytes() for what is made from constant buffers.
+  uint64_t from_constants_bytes() const { return from_constants_bytes_; }
   // For each product: the number of its step, and who multiplies ("oneDNN f32").
   std::vector<std::pair<uint32_t, std::string>> ProductMakers() const;
 
   // What runs over the same constant buffers, bound to the same memory, leave for the next run.
   // Used by one run at a time.
-  struct Kept {
-    absl::Span<std::byte> memory;  // kept_bytes() long, aligned to 64
+  struct FromConstants {
+    absl::Span<std::byte> memory;  // from_constants_bytes() long, aligned to 64
     std::vector<bool> ready;  // by part of a step that keeps something; empty before the first run
   };
 
@@ -89,26 +89,27 @@ class HostProgram {
   using StepOver = std::function<void(size_t step)>;
 
   // `buffers`: in the order of the program's buffers, of their sizes, and without overlaps.
-  // `arena`: arena_bytes() long, or with `kept` kept_bytes() less, and aligned to 64. The caller's
-  // thread does the work, with `workers` together with theirs.
-  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> arena,
+  // `scratch`: scratch_bytes() long, or with `from_constants` from_constants_bytes() less, and
+  // aligned to 64. The caller's thread does the work, with `workers` together with theirs.
+  void Run(absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> scratch,
            Workers* workers = nullptr, const StepOver& step_over = nullptr,
-           Kept* kept = nullptr) const;
+           FromConstants* from_constants = nullptr) const;
   // Runs as long as `may_go_on` says so. It is asked before each launch: a step of the plan, or a
   // part of a step that costs more than HostOptions::launch_flops. CANCELLED says how far the run
   // has got; what it writes is half done then.
   absl::Status RunWhile(const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
-                        absl::Span<std::byte> arena, Workers* workers = nullptr,
-                        const StepOver& step_over = nullptr, Kept* kept = nullptr) const;
-  // Runs the steps of the plan from `begin` to before `end`, such as those of a stage
+                        absl::Span<std::byte> scratch, Workers* workers = nullptr,
+                        const StepOver& step_over = nullptr,
+                        FromConstants* from_constants = nullptr) const;
+  // Runs the steps of the plan from `begin` to before `end`, such as those of a section
   // (compute/plan/transfers.h). The steps before `begin` must be over, in the same memory. A
   // transfer is no work here: `step_over` is called when its turn has come. What was received
-  // before the first step is in the arena, which therefore is never poisoned.
+  // before the first step is in scratch, which therefore is never poisoned.
   absl::Status RunSteps(size_t begin, size_t end, const RunControl::MayGoOn& may_go_on,
                         absl::Span<const absl::Span<std::byte>> buffers,
-                        absl::Span<std::byte> arena, Workers* workers, const StepOver& step_over,
-                        Kept* kept = nullptr, Aside* aside = nullptr) const;
+                        absl::Span<std::byte> scratch, Workers* workers, const StepOver& step_over,
+                        FromConstants* from_constants = nullptr, Aside* aside = nullptr) const;
 
   // How much of its present step a run that was put aside has done, from 0 to 1.
   double DoneOfStep(const Aside& aside) const;
@@ -118,14 +119,14 @@ class HostProgram {
 
   // A part of a step of the plan, as it is run.
   struct Work {
-    enum class Kind : uint8_t { kGroup, kWhole, kCopy, kRepeat };
-    Kind kind = Kind::kGroup;
-    TileGroup group;
+    enum class Kind : uint8_t { kFusion, kWhole, kCopy, kRepeat };
+    Kind kind = Kind::kFusion;
+    TileFusion fusion;
     WholeOp whole;
     std::unique_ptr<Product> product;  // kWhole: set if the op is a product
     uint32_t step = 0;                 // number of the step
-    std::optional<size_t> keeper;      // index in Kept::ready, if it keeps anything
-    uint64_t kept_offset = 0;
+    std::optional<size_t> keeper;      // index in FromConstants::ready, if it keeps anything
+    uint64_t from_constants_offset = 0;
     std::vector<Location> in;
     std::vector<Location> out;
     uint64_t bytes = 0;  // kCopy
@@ -139,7 +140,7 @@ class HostProgram {
   struct Running {
     const RunMemory& memory;
     Workers* workers;
-    Kept& kept;
+    FromConstants& from_constants;
     Aside& aside;
   };
 
@@ -159,8 +160,8 @@ class HostProgram {
   std::vector<Work> works_;
   std::vector<size_t> ends_;  // by step of the plan: where its part of works_ ends
   std::vector<std::byte> constants_;
-  uint64_t arena_bytes_ = 0;  // without kept_bytes_
-  uint64_t kept_bytes_ = 0;
+  uint64_t scratch_bytes_ = 0;  // without from_constants_bytes_
+  uint64_t from_constants_bytes_ = 0;
   size_t keepers_ = 0;
 };
 

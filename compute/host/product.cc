@@ -130,7 +130,8 @@ void Product::PlanMemory() {
       spare_bytes_ = std::max(spare_bytes_, Aligned(side->factor.SpareBytes(library_factor_)));
       if (!side->keeps || side->packed) library_bytes += side->made_bytes;
       if (!side->keeps) continue;
-      kept_bytes_ += kHeader + (side->packed ? library_->packed_bytes() : side->made_bytes);
+      from_constants_bytes_ +=
+          kHeader + (side->packed ? library_->packed_bytes() : side->made_bytes);
     }
     if (!direct_) library_bytes += Aligned(BytesOf(library_sum_, results));
     library_bytes += library_->scratch_bytes();
@@ -142,7 +143,7 @@ std::string Product::Text() const {
   if (library_ == nullptr) return absl::StrCat("our own ", NameOf(row_factor_));
   const bool integers = row_type_ != RowType::kF32;
   return absl::StrCat("oneDNN ", NameOf(integers ? left_.factor.type() : library_factor_),
-                      right_.packed ? ", packed" : "", kept_bytes_ > 0 ? ", kept" : "");
+                      right_.packed ? ", packed" : "", from_constants_bytes_ > 0 ? ", kept" : "");
 }
 
 void Product::RunParts(Workers* workers, absl::FunctionRef<void(size_t)> part) const {
@@ -220,8 +221,8 @@ bool Product::MayBeByLibrary(const Found& left, const Found& right) const {
 }
 
 bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* out,
-                           std::byte* scratch, std::byte* kept, bool is_kept, Workers* workers,
-                           RunControl& control) const {
+                           std::byte* scratch, std::byte* from_constants, bool is_filled,
+                           Workers* workers, RunControl& control) const {
   std::byte* const spare = scratch;
   scratch += parts_ * spare_bytes_;
   std::array<const std::byte*, 2> factors;
@@ -236,10 +237,10 @@ bool Product::RunByLibrary(const std::vector<const std::byte*>& in, std::byte* o
       scratch += side.made_bytes;
       continue;
     }
-    std::byte* const header = kept;
-    std::byte* const body = kept + kHeader;
-    kept += kHeader + (side.packed ? library_->packed_bytes() : side.made_bytes);
-    if (!is_kept) {
+    std::byte* const header = from_constants;
+    std::byte* const body = from_constants + kHeader;
+    from_constants += kHeader + (side.packed ? library_->packed_bytes() : side.made_bytes);
+    if (!is_filled) {
       found[i] = MakeSide(side, in, side.packed ? scratch : body, spare, workers);
       std::memcpy(header, &found[i], sizeof(Found));
       if (side.packed) library_->Pack(side.in_place ? plain : scratch, body);
@@ -335,8 +336,10 @@ void Product::RunByRows(const std::vector<const std::byte*>& in, std::byte* out,
 }
 
 void Product::Run(const std::vector<const std::byte*>& in, std::byte* out, std::byte* scratch,
-                  std::byte* kept, bool is_kept, Workers* workers, RunControl& control) const {
-  if (library_ != nullptr && RunByLibrary(in, out, scratch, kept, is_kept, workers, control)) {
+                  std::byte* from_constants, bool is_filled, Workers* workers,
+                  RunControl& control) const {
+  if (library_ != nullptr &&
+      RunByLibrary(in, out, scratch, from_constants, is_filled, workers, control)) {
     return;
   }
   RunByRows(in, out, scratch, workers, control);

@@ -22,27 +22,28 @@ namespace ferry::compute {
 
 class Product {
  public:
-  // `constant`, by operand: it is the same in all runs that are given the same `kept`. The library
-  // does each of `parts` in `launches` launches.
+  // `constant`, by operand: it is the same in all runs that are given the same `from_constants`.
+  // The library does each of `parts` in `launches` launches.
   Product(WholeOp op, const std::vector<bool>& constant, size_t parts, uint64_t launches = 1);
 
   uint64_t scratch_bytes() const { return scratch_bytes_; }
   // Bytes of what constant factors are turned into, for later runs; 0: nothing is kept.
-  uint64_t kept_bytes() const { return kept_bytes_; }
+  uint64_t from_constants_bytes() const { return from_constants_bytes_; }
   // Who multiplies: "oneDNN f32", "our own f64".
   std::string Text() const;
 
-  // `scratch` and `kept` are scratch_bytes() and kept_bytes() long and aligned to 64. If `is_kept`
-  // is false, `kept` is filled first. If the run stops all but `kept` is left half done.
+  // `scratch` and `from_constants` are scratch_bytes() and from_constants_bytes() long and aligned
+  // to 64. If `is_filled` is false, `from_constants` is filled first. If the run stops all but
+  // `from_constants` is left half done.
   void Run(const std::vector<const std::byte*>& in, std::byte* out, std::byte* scratch,
-           std::byte* kept, bool is_kept, Workers* workers, RunControl& control) const;
+           std::byte* from_constants, bool is_filled, Workers* workers, RunControl& control) const;
 
  private:
   // A factor as the library takes it.
   struct Side {
     explicit Side(ProductFactor made) : factor(std::move(made)) {}
     ProductFactor factor;
-    bool keeps = false;       // `kept` has what it is turned into, and its Found
+    bool keeps = false;       // `from_constants` has what it is turned into, and its Found
     bool in_place = false;    // the library takes it as it is in memory
     bool dense = false;       // it is turned into row-major order
     bool packed = false;      // it is turned into the library's own order
@@ -58,7 +59,8 @@ class Product {
   void FindLibrary(uint64_t launches);
   void PlanMemory();
   bool RunByLibrary(const std::vector<const std::byte*>& in, std::byte* out, std::byte* scratch,
-                    std::byte* kept, bool is_kept, Workers* workers, RunControl& control) const;
+                    std::byte* from_constants, bool is_filled, Workers* workers,
+                    RunControl& control) const;
   // Whether the library may multiply factors of which this was found.
   bool MayBeByLibrary(const Found& left, const Found& right) const;
   // Whether the factor is looked at while it is multiplied, by the same threads, because it is in
@@ -94,7 +96,7 @@ class Product {
   uint64_t panel_ = 0;        // rows of the right side that are done at a time
   uint64_t spare_bytes_ = 0;  // for each part
   uint64_t scratch_bytes_ = 0;
-  uint64_t kept_bytes_ = 0;
+  uint64_t from_constants_bytes_ = 0;
 };
 
 }  // namespace ferry::compute

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "compute/host/constant_slots.h"
-#include "compute/host/group_builder.h"
+#include "compute/host/fusion_builder.h"
 #include "compute/plan/part.h"
 
 namespace ferry::compute {
@@ -40,9 +40,9 @@ uint64_t StepBuilder::LaunchOf(const Cost& cost, uint64_t elements) const {
 
 Location StepBuilder::PlaceOf(const Binding& binding) const {
   if (!binding.slot) return {Location::Kind::kBuffer, binding.index, 0};
-  const auto kept = kept_slots_.find(binding.index);
-  if (kept != kept_slots_.end()) return {Location::Kind::kKept, 0, kept->second};
-  return {Location::Kind::kArena, 0, made_.plan_.slots[binding.index].offset};
+  const auto kept = slots_from_constants_.find(binding.index);
+  if (kept != slots_from_constants_.end()) return {Location::Kind::kFromConstants, 0, kept->second};
+  return {Location::Kind::kScratch, 0, made_.plan_.slots[binding.index].offset};
 }
 
 std::vector<Location> StepBuilder::PlacesOf(const Step& step) const {
@@ -54,7 +54,7 @@ std::vector<Location> StepBuilder::PlacesOf(const Step& step) const {
 bool StepBuilder::IsConstantInput(const Step& step, const Node& node) const {
   if (node.op != Op::kInput) return false;
   const Binding& binding = step.bindings[node.buffers[0]];
-  return binding.slot ? kept_slots_.contains(binding.index)
+  return binding.slot ? slots_from_constants_.contains(binding.index)
                       : made_.plan_.buffers[binding.index].constant;
 }
 
@@ -72,34 +72,34 @@ Location StepBuilder::Temporary(uint64_t bytes) {
   if (Aligned(bytes) <= planned_end_ - planned_) {
     const uint64_t at = planned_;
     planned_ += Aligned(bytes);
-    return {Location::Kind::kArena, 0, at};
+    return {Location::Kind::kScratch, 0, at};
   }
   const uint64_t at = base_ + taken_;
   taken_ += Aligned(bytes);
   most_ = std::max(most_, taken_);
-  return {Location::Kind::kArena, 0, at};
+  return {Location::Kind::kScratch, 0, at};
 }
 
 Location StepBuilder::Scratch(uint64_t bytes) {
   most_ = std::max(most_, taken_ + Aligned(bytes));
-  return {Location::Kind::kArena, 0, base_ + taken_};
+  return {Location::Kind::kScratch, 0, base_ + taken_};
 }
 
 uint64_t StepBuilder::Keep(Work& work, uint64_t bytes) {
   work.keeper = made_.keepers_++;
-  const uint64_t at = made_.kept_bytes_;
-  made_.kept_bytes_ += Aligned(bytes);
+  const uint64_t at = made_.from_constants_bytes_;
+  made_.from_constants_bytes_ += Aligned(bytes);
   return at;
 }
 
-StepBuilder::Work* StepBuilder::AddGroup(const Program& program, absl::Span<const Location> places,
-                                         std::vector<Work>& works) {
+StepBuilder::Work* StepBuilder::AddFusion(const Program& program, absl::Span<const Location> places,
+                                          std::vector<Work>& works) {
   Work work;
-  work.group = GroupBuilder(program, places, made_.constants_).Build();
-  if (work.group.IsEmpty()) return nullptr;
-  work.group.launch_elements =
-      LaunchOf(CostOf(program), work.group.rows * std::max<uint64_t>(work.group.row, 1));
-  work.scratch = Scratch(work.group.ScratchBytes() * made_.options_.threads);
+  work.fusion = FusionBuilder(program, places, made_.constants_).Build();
+  if (work.fusion.IsEmpty()) return nullptr;
+  work.fusion.launch_elements =
+      LaunchOf(CostOf(program), work.fusion.rows * std::max<uint64_t>(work.fusion.row, 1));
+  work.scratch = Scratch(work.fusion.ScratchBytes() * made_.options_.threads);
   works.push_back(std::move(work));
   return &works.back();
 }
@@ -124,12 +124,13 @@ StepBuilder::Operand StepBuilder::PlaceOperand(const Step& step, ValueId value, 
   part.Store(value, part.AddBuffer(bytes));
   const bool keeps = may_keep && IsOfConstants(step, part.program());
   const Location place =
-      keeps ? Location{Location::Kind::kKept, 0, made_.kept_bytes_} : Temporary(bytes);
+      keeps ? Location{Location::Kind::kFromConstants, 0, made_.from_constants_bytes_}
+            : Temporary(bytes);
   std::vector<Location> places = PlacesOf(step);
   places.push_back(place);
-  Work* const group = AddGroup(part.program(), places, works);
-  if (!keeps || group == nullptr) return {place};
-  Keep(*group, bytes);
+  Work* const fusion = AddFusion(part.program(), places, works);
+  if (!keeps || fusion == nullptr) return {place};
+  Keep(*fusion, bytes);
   return {place, true};
 }
 
@@ -156,12 +157,12 @@ void StepBuilder::MakeProduct(const Program& program, const std::vector<bool>& c
   work.product = std::make_unique<Product>(work.whole, constant, made_.options_.threads,
                                            (flops - 1) / made_.options_.launch_flops + 1);
   work.scratch = Scratch(work.product->scratch_bytes());
-  if (work.product->kept_bytes() > 0) {
-    work.kept_offset = Keep(work, work.product->kept_bytes());
+  if (work.product->from_constants_bytes() > 0) {
+    work.from_constants_offset = Keep(work, work.product->from_constants_bytes());
   }
 }
 
-// The op at `center` on whole tensors, with groups for what is made before and after it.
+// The op at `center` on whole tensors, with fusions for what is made before and after it.
 void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>& works) {
   const Program& program = step.program;
   const Node& node = program.nodes[center];
@@ -197,7 +198,7 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
   std::vector<Location> places = PlacesOf(step);
   places.push_back(result);
   for (const Node* sink : sinks) part.Put(*sink);
-  AddGroup(part.program(), places, works);
+  AddFusion(part.program(), places, works);
 }
 
 void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
@@ -207,12 +208,13 @@ void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
   }
   std::optional<uint32_t> kept;
   for (const Binding& binding : step.bindings) {
-    const bool made = binding.slot && constant_slots_[binding.index] &&
-                      kept_slots_.try_emplace(binding.index, made_.kept_bytes_).second;
+    const bool made =
+        binding.slot && constant_slots_[binding.index] &&
+        slots_from_constants_.try_emplace(binding.index, made_.from_constants_bytes_).second;
     if (made) kept = binding.index;
   }
-  Work* const group = AddGroup(program, PlacesOf(step), works);
-  if (kept && group != nullptr) Keep(*group, *BytesOf(made_.plan_.slots[*kept].type));
+  Work* const fusion = AddFusion(program, PlacesOf(step), works);
+  if (kept && fusion != nullptr) Keep(*fusion, *BytesOf(made_.plan_.slots[*kept].type));
 }
 
 void StepBuilder::AddStep(const Step& step, std::vector<Work>& works) {
@@ -251,7 +253,7 @@ void StepBuilder::Build() {
     AddStep(step, made_.works_);
     made_.ends_.push_back(made_.works_.size());
   }
-  made_.arena_bytes_ = Aligned(base_ + most_);
+  made_.scratch_bytes_ = Aligned(base_ + most_);
 }
 
 }  // namespace ferry::compute

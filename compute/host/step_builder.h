@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns each step of a plan into what HostProgram runs: a group, or an op on whole tensors with
-// groups before and after it that make its operands and use its result. Single-threaded; used once.
+// Turns each step of a plan into what HostProgram runs: a fusion, or an op on whole tensors with
+// fusions before and after it that make its operands and use its result. Single-threaded; used
+// once.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class StepBuilder {
     Location place;
     bool kept = false;
   };
-  // Where an operand is that the step's op `made_by` makes, or is put by a group that is added.
+  // Where an operand is that the step's op `made_by` makes, or is put by a fusion that is added.
   Operand PlaceOperand(const Step& step, ValueId value, const Node& made_by, bool may_keep,
                        std::vector<Work>& works);
   // Where the result of `node` is made: if all `sinks` of the step store it, where one of them
@@ -35,9 +36,9 @@ class StepBuilder {
   Location PlaceResult(const Step& step, const Node& node, std::vector<const Node*>& sinks);
   // Of a work that has its op and places. `constant`: by operand.
   void MakeProduct(const Program& program, const std::vector<bool>& constant, Work& work);
-  // Adds a group. Returns its work; null if there is nothing to do.
-  Work* AddGroup(const Program& program, absl::Span<const Location> places,
-                 std::vector<Work>& works);
+  // Adds a fusion. Returns its work; null if there is nothing to do.
+  Work* AddFusion(const Program& program, absl::Span<const Location> places,
+                  std::vector<Work>& works);
   uint64_t LaunchOf(const Cost& cost, uint64_t elements) const;
   Location PlaceOf(const Binding& binding) const;
   std::vector<Location> PlacesOf(const Step& step) const;  // by binding
@@ -45,8 +46,8 @@ class StepBuilder {
   bool IsConstantInput(const Step& step, const Node& node) const;
   // Whether `part` of the step reads constant buffers, and no other ones.
   bool IsOfConstants(const Step& step, const Program& part) const;
-  // Memory in Kept for `bytes` that are made from constant buffers alone; gives the work its place
-  // in Kept::ready.
+  // Memory in FromConstants for `bytes` that are made from constant buffers alone; gives the work
+  // its place in FromConstants::ready.
   uint64_t Keep(Work& work, uint64_t bytes);
   // Memory that lasts until the end of the step: from the plan's memory for the step while that
   // suffices, else from memory of our own behind it.
@@ -56,8 +57,9 @@ class StepBuilder {
 
   HostProgram& made_;
   std::vector<bool> constant_slots_;
-  std::map<uint32_t, uint64_t> kept_slots_;  // by slot that is kept: where in Kept
-  uint64_t base_ = 0;                        // where the arena's memory begins that is in no slot
+  std::map<uint32_t, uint64_t>
+      slots_from_constants_;  // by slot that is kept: where in FromConstants
+  uint64_t base_ = 0;         // where the scratch begins that is in no slot
   // Of the present step.
   uint64_t planned_ = 0;
   uint64_t planned_end_ = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxLabelBytes = 60;
 
 uint64_t AlignedBytes(const TensorType& type) {
-  return (*BytesOf(type) + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  return (*BytesOf(type) + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
 }  // namespace
@@ -24,12 +24,12 @@ uint64_t AlignedBytes(const TensorType& type) {
 // The program of one step.
 class Assembler::Kernel {
  public:
-  Kernel(Assembler& assembler, const Partition& partition, const Group& group, Step& step)
+  Kernel(Assembler& assembler, const Partition& partition, const Fusion& fusion, Step& step)
       : assembler_(assembler),
         graph_(assembler.graph_),
         partition_(partition),
-        group_(group),
-        block_(graph_.items[group.items[0]].block),
+        fusion_(fusion),
+        block_(graph_.items[fusion.items[0]].block),
         step_(step) {
     step_.program.numerics = graph_.program.numerics;
   }
@@ -39,7 +39,7 @@ class Assembler::Kernel {
     const ValueId value = graph_.sources[operand];
     const ItemId definition = graph_.definitions[value];
     if (definition != kNoItem) {
-      const bool mine = std::binary_search(group_.items.begin(), group_.items.end(), definition);
+      const bool mine = std::binary_search(fusion_.items.begin(), fusion_.items.end(), definition);
       const Item& made_by = graph_.items[definition];
       const bool again = IsClustered(made_by.role) && made_by.block == block_ &&
                          partition_.IsDuplicated(definition);
@@ -49,7 +49,7 @@ class Assembler::Kernel {
       }
     }
     const uint32_t slot = assembler_.SlotOf(value);
-    const bool mine = std::binary_search(group_.items.begin(), group_.items.end(), item);
+    const bool mine = std::binary_search(fusion_.items.begin(), fusion_.items.end(), item);
     reads_[slot].insert(mine ? partition_.OperandLevel(item, index) : Level::kMemory);
     Node node;
     node.op = Op::kInput;
@@ -209,7 +209,7 @@ class Assembler::Kernel {
   Assembler& assembler_;
   Graph& graph_;
   const Partition& partition_;
-  const Group& group_;
+  const Fusion& fusion_;
   const BlockId block_;
   Step& step_;
   std::map<ValueId, ValueId> values_;          // by value of the graph
@@ -238,9 +238,9 @@ uint32_t Assembler::SlotOf(ValueId value) {
   return static_cast<uint32_t>(graph_.homes[value]);
 }
 
-bool Assembler::Make(const Partition& partition, const Group& group, Step& step) {
-  Kernel kernel(*this, partition, group, step);
-  const Item& first = graph_.items[group.items[0]];
+bool Assembler::Make(const Partition& partition, const Fusion& fusion, Step& step) {
+  Kernel kernel(*this, partition, fusion, step);
+  const Item& first = graph_.items[fusion.items[0]];
   const Node& node = first.node;
   if (first.body) {
     step.kind = StepKind::kRepeat;
@@ -257,10 +257,10 @@ bool Assembler::Make(const Partition& partition, const Group& group, Step& step)
     kernel.EmitCopy(first);
   } else if (node.op == Op::kSend) {
     step.kind = StepKind::kSend;
-    kernel.EmitItem(group.items[0]);
+    kernel.EmitItem(fusion.items[0]);
   } else {
     step.kind = node.op == Op::kRecv ? StepKind::kRecv : StepKind::kKernel;
-    if (group.product != kNoItem) step.kind = StepKind::kProduct;
+    if (fusion.product != kNoItem) step.kind = StepKind::kProduct;
     struct Output {
       Node node;
       ValueId value = 0;
@@ -269,7 +269,7 @@ bool Assembler::Make(const Partition& partition, const Group& group, Step& step)
     };
     std::vector<Output> outputs;
     std::vector<std::pair<uint32_t, Level>> made;
-    for (const ItemId id : group.items) {
+    for (const ItemId id : fusion.items) {
       const Item& item = graph_.items[id];
       if (item.role == Role::kSink) {
         const Binding binding =
@@ -285,7 +285,7 @@ bool Assembler::Make(const Partition& partition, const Group& group, Step& step)
         Node store;
         store.op = Op::kStore;
         outputs.push_back({std::move(store), kernel.Emit(value, id, 0), {true, slot}, -1});
-        if (step.kind == StepKind::kKernel && !group.opaque) {
+        if (step.kind == StepKind::kKernel && !fusion.opaque) {
           made.push_back({slot, partition.ResultLevel(value)});
         }
       }
@@ -310,17 +310,17 @@ bool Assembler::Make(const Partition& partition, const Group& group, Step& step)
 
 std::vector<Step> Assembler::Steps(BlockId block) {
   const Partition& partition = *partitions_[block];
-  const std::vector<Group>& groups = partition.groups();
-  std::vector<Step> made(groups.size());
-  std::vector<bool> there(groups.size());
-  for (size_t i = groups.size(); i > 0; --i) {
-    there[i - 1] = Make(partition, groups[i - 1], made[i - 1]);
+  const std::vector<Fusion>& fusions = partition.fusions();
+  std::vector<Step> made(fusions.size());
+  std::vector<bool> there(fusions.size());
+  for (size_t i = fusions.size(); i > 0; --i) {
+    there[i - 1] = Make(partition, fusions[i - 1], made[i - 1]);
   }
   std::vector<Step> steps;
-  std::vector<std::set<uint32_t>> stands_for(groups.size());  // itself, or what it is after
-  for (size_t i = 0; i < groups.size(); ++i) {
+  std::vector<std::set<uint32_t>> stands_for(fusions.size());  // itself, or what it is after
+  for (size_t i = 0; i < fusions.size(); ++i) {
     std::set<uint32_t> after;
-    for (const uint32_t other : groups[i].after) {
+    for (const uint32_t other : fusions[i].after) {
       after.insert(stands_for[other].begin(), stands_for[other].end());
     }
     if (!there[i]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes steps from groups: the program of each step, what its buffers are bound to, and which
+// Makes steps from fusions: the program of each step, what its buffers are bound to, and which
 // values need a slot. Single-threaded.
 #pragma once
 
@@ -28,8 +28,8 @@ class Assembler {
   class Kernel;
 
   std::vector<Step> Steps(BlockId block);
-  // False if the group writes nothing: no step is made.
-  bool Make(const Partition& partition, const Group& group, Step& step);
+  // False if the fusion writes nothing: no step is made.
+  bool Make(const Partition& partition, const Fusion& fusion, Step& step);
   uint32_t SlotOf(ValueId value);
 
   Graph& graph_;

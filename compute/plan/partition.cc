@@ -16,7 +16,7 @@ namespace ferry::compute {
 namespace {
 
 constexpr size_t kMaxTries = 8;       // of what reads the same, how many are tried
-constexpr size_t kMaxDuplicates = 2;  // groups that do a cheap op anew
+constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
 
 bool IsIn(const std::vector<ItemId>& items, ItemId item) {
   return std::binary_search(items.begin(), items.end(), item);
@@ -33,7 +33,7 @@ Partition::Partition(const Graph& graph, BlockId block)
   needs_.resize(size);
   users_.resize(size);
   for (const ItemId item : block_.items) {
-    group_of_.push_back(static_cast<uint32_t>(all_.size()));
+    fusion_of_.push_back(static_cast<uint32_t>(all_.size()));
     all_.push_back(Alone(item));
     for (const ItemId need : graph.NeedsOf(item)) {
       needs_[Place(item)].push_back(static_cast<uint32_t>(Place(need)));
@@ -51,29 +51,29 @@ Partition::Partition(const Graph& graph, BlockId block)
 size_t Partition::Place(ItemId item) const { return places_[item]; }
 
 bool Partition::AreTogether(ItemId a, ItemId b) const {
-  return group_of_[Place(a)] == group_of_[Place(b)];
+  return fusion_of_[Place(a)] == fusion_of_[Place(b)];
 }
 
-Group Partition::Alone(ItemId id) const {
+Fusion Partition::Alone(ItemId id) const {
   const Item& item = graph_.items[id];
   const Node& node = item.node;
-  Group group;
-  group.items = {id};
-  group.ops = item.ops;
-  group.simple = item.role == Role::kPointwise || item.role == Role::kSink;
-  group.opaque = item.role == Role::kOpaque;
-  if (item.role == Role::kProduct) group.product = id;
-  if (!IsClustered(item.role)) return group;
+  Fusion fusion;
+  fusion.items = {id};
+  fusion.ops = item.ops;
+  fusion.simple = item.role == Role::kPointwise || item.role == Role::kSink;
+  fusion.opaque = item.role == Role::kOpaque;
+  if (item.role == Role::kProduct) fusion.product = id;
+  if (!IsClustered(item.role)) return fusion;
   const bool of_operand =
       item.role == Role::kSink || item.role == Role::kReduction || item.role == Role::kQuantize;
   const ValueId loop = of_operand ? node.operands[0] : node.first_result;
-  group.elements = graph_.Elements(loop);
-  if (item.role == Role::kReduction) group.rows = graph_.Elements(node.first_result);
-  if (item.role == Role::kSpread) group.rows = graph_.Elements(node.operands[0]);
+  fusion.elements = graph_.Elements(loop);
+  if (item.role == Role::kReduction) fusion.rows = graph_.Elements(node.first_result);
+  if (item.role == Role::kSpread) fusion.rows = graph_.Elements(node.operands[0]);
   if (item.role == Role::kQuantize || item.role == Role::kDequantize) {
-    group.rows = RowsOf(graph_.types[loop]);
+    fusion.rows = RowsOf(graph_.types[loop]);
   }
-  return group;
+  return fusion;
 }
 
 Level Partition::ResultLevel(ValueId value) const {
@@ -114,27 +114,27 @@ Level Partition::OperandLevel(ItemId id, size_t index) const {
   }
 }
 
-void Partition::Flip(const Group& group, bool rows) {
-  for (const ItemId item : group.items) in_rows_[Place(item)] = rows;
+void Partition::Flip(const Fusion& fusion, bool rows) {
+  for (const ItemId item : fusion.items) in_rows_[Place(item)] = rows;
 }
 
 void Partition::Join(uint32_t into, uint32_t from) {
-  Group& group = all_[into];
-  Group& other = all_[from];
-  for (const ItemId item : other.items) group_of_[Place(item)] = into;
-  const size_t middle = group.items.size();
-  group.items.insert(group.items.end(), other.items.begin(), other.items.end());
-  std::inplace_merge(group.items.begin(), group.items.begin() + middle, group.items.end());
-  group.simple = group.simple && other.simple;
-  if (group.product == kNoItem) group.product = other.product;
-  group.opaque = group.opaque || other.opaque;
-  group.ops += other.ops;
-  other = Group();
+  Fusion& fusion = all_[into];
+  Fusion& other = all_[from];
+  for (const ItemId item : other.items) fusion_of_[Place(item)] = into;
+  const size_t middle = fusion.items.size();
+  fusion.items.insert(fusion.items.end(), other.items.begin(), other.items.end());
+  std::inplace_merge(fusion.items.begin(), fusion.items.begin() + middle, fusion.items.end());
+  fusion.simple = fusion.simple && other.simple;
+  if (fusion.product == kNoItem) fusion.product = other.product;
+  fusion.opaque = fusion.opaque || other.opaque;
+  fusion.ops += other.ops;
+  other = Fusion();
   waits_->Join(into, from);
 }
 
-bool Partition::AreOrdered(const Group& a, const Group& b) const {
-  const auto one_way = [&](const Group& later, const Group& earlier) {
+bool Partition::AreOrdered(const Fusion& a, const Fusion& b) const {
+  const auto one_way = [&](const Fusion& later, const Fusion& earlier) {
     return std::any_of(later.items.begin(), later.items.end(), [&](ItemId item) {
       const std::vector<ItemId>& before = graph_.items[item].before;
       return std::any_of(before.begin(), before.end(),
@@ -150,12 +150,12 @@ bool Partition::IsBetween(uint32_t a, uint32_t b) const {
     std::vector<uint32_t> open = {from};
     seen[from] = true;
     while (!open.empty()) {
-      const uint32_t group = open.back();
+      const uint32_t fusion = open.back();
       open.pop_back();
-      for (const ItemId item : all_[group].items) {
+      for (const ItemId item : all_[fusion].items) {
         for (const uint32_t user : users_[Place(item)]) {
-          const uint32_t next = group_of_[user];
-          if (next == to && group != from) return true;
+          const uint32_t next = fusion_of_[user];
+          if (next == to && fusion != from) return true;
           if (next == to || seen[next]) continue;
           seen[next] = true;
           open.push_back(next);
@@ -167,14 +167,14 @@ bool Partition::IsBetween(uint32_t a, uint32_t b) const {
   return one_way(a, b) || one_way(b, a);
 }
 
-bool Partition::IsFedBy(const Group& sink, const Group& group) const {
+bool Partition::IsFedBy(const Fusion& sink, const Fusion& fusion) const {
   if (sink.items.size() != 1 || graph_.items[sink.items[0]].role != Role::kSink) return false;
-  return IsIn(group.items, graph_.definitions[graph_.items[sink.items[0]].node.operands[0]]);
+  return IsIn(fusion.items, graph_.definitions[graph_.items[sink.items[0]].node.operands[0]]);
 }
 
 // Is each value that passes between them made where it is needed?
-bool Partition::Fit(const Group& a, const Group& b) const {
-  const auto one_way = [&](const Group& from, const Group& to) {
+bool Partition::Fit(const Fusion& a, const Fusion& b) const {
+  const auto one_way = [&](const Fusion& from, const Fusion& to) {
     for (const ItemId item : to.items) {
       const std::vector<ValueId>& operands = graph_.items[item].node.operands;
       for (size_t i = 0; i < operands.size(); ++i) {
@@ -188,7 +188,7 @@ bool Partition::Fit(const Group& a, const Group& b) const {
   return one_way(a, b) && one_way(b, a);
 }
 
-bool Partition::HaveOneLoop(const Group& a, const Group& b) {
+bool Partition::HaveOneLoop(const Fusion& a, const Fusion& b) {
   if (IsFedBy(a, b) || IsFedBy(b, a)) return true;
   if (a.opaque || b.opaque) return false;
   if (a.product != kNoItem || b.product != kNoItem) {
@@ -205,13 +205,13 @@ bool Partition::HaveOneLoop(const Group& a, const Group& b) {
   return false;
 }
 
-void Partition::Touches(const Group& group, const Group& other, std::vector<Touch>& reads,
+void Partition::Touches(const Fusion& fusion, const Fusion& other, std::vector<Touch>& reads,
                         std::vector<Touch>& writes) const {
-  for (const ItemId id : group.items) {
+  for (const ItemId id : fusion.items) {
     const Item& item = graph_.items[id];
     if (item.role == Role::kSink) {
       const ItemId made_by = graph_.definitions[item.node.operands[0]];
-      const bool inside = IsIn(group.items, made_by) || IsIn(other.items, made_by);
+      const bool inside = IsIn(fusion.items, made_by) || IsIn(other.items, made_by);
       writes.push_back({&item, item.slot ? int64_t{*item.slot} : -1,
                         inside ? ResultLevel(item.node.operands[0]) : OwnLevel(id)});
     } else if (item.node.op == Op::kInput) {
@@ -250,7 +250,7 @@ bool Partition::Conflict(const Touch& read, const Touch& write, bool strictly) c
   return strictly || !same || read.level == Level::kMemory || read.level != write.level;
 }
 
-bool Partition::TouchApart(const Group& a, const Group& b, bool strictly) const {
+bool Partition::TouchApart(const Fusion& a, const Fusion& b, bool strictly) const {
   std::vector<Touch> reads;
   std::vector<Touch> writes;
   Touches(a, b, reads, writes);
@@ -270,14 +270,14 @@ bool Partition::TouchApart(const Group& a, const Group& b, bool strictly) const 
 
 void Partition::TryJoin(uint32_t a, uint32_t b) {
   if (a == b) return;
-  const Group& one = all_[a];
-  const Group& other = all_[b];
+  const Fusion& one = all_[a];
+  const Fusion& other = all_[b];
   if (one.ops + other.ops > kMaxKernelOps || (one.product != kNoItem && other.product != kNoItem) ||
       !waits_->MayJoin(a, b) || AreOrdered(one, other) || !HaveOneLoop(one, other)) {
     return;
   }
-  const auto flipped = [&](const Group& group) {
-    return group.simple && in_rows_[Place(group.items[0])];
+  const auto flipped = [&](const Fusion& fusion) {
+    return fusion.simple && in_rows_[Place(fusion.items[0])];
   };
   if (!TouchApart(one, other, false) || IsBetween(a, b)) {
     // Only what has just been taken for rows is simple and in rows.
@@ -288,7 +288,7 @@ void Partition::TryJoin(uint32_t a, uint32_t b) {
   const uint32_t into = std::min(a, b);
   const uint32_t from = std::max(a, b);
   const bool sink = IsFedBy(one, other);
-  const Group& whole = sink || flipped(one) ? other : one;
+  const Fusion& whole = sink || flipped(one) ? other : one;
   const uint64_t elements = whole.elements;
   const std::optional<uint64_t> rows = sink || IsFedBy(other, one) ? whole.rows
                                        : one.rows                  ? one.rows
@@ -308,7 +308,7 @@ void Partition::JoinProducers() {
   }
 }
 
-// Groups that go through the same elements of the same memory.
+// Fusions that go through the same elements of the same memory.
 void Partition::JoinSiblings() {
   std::map<std::string, std::vector<ItemId>> readers;
   for (const ItemId id : block_.items) {
@@ -332,10 +332,10 @@ void Partition::JoinSiblings() {
       std::vector<ItemId>& same = readers[key];
       for (size_t j = same.size(); j > 0 && same.size() - j < kMaxTries; --j) {
         const ItemId reader = same[j - 1];
-        const Group& other = GroupOf(reader);
-        const Group& group = GroupOf(id);
-        const bool plain = other.product == kNoItem && group.product == kNoItem;
-        if (plain && other.elements == group.elements) TryJoin(IndexOf(reader), IndexOf(id));
+        const Fusion& other = FusionOf(reader);
+        const Fusion& fusion = FusionOf(id);
+        const bool plain = other.product == kNoItem && fusion.product == kNoItem;
+        if (plain && other.elements == fusion.elements) TryJoin(IndexOf(reader), IndexOf(id));
       }
       same.push_back(id);
     }
@@ -351,27 +351,27 @@ void Partition::AbsorbFactors() {
       if (!graph_.IsMadeIn(value, item.block)) continue;
       const uint32_t from = IndexOf(graph_.definitions[value]);
       const uint32_t into = IndexOf(id);
-      const Group& group = all_[from];
-      const Group& product = all_[into];
-      if (from == into || !group.simple || group.product != kNoItem ||
-          group.ops + product.ops > kMaxKernelOps) {
+      const Fusion& fusion = all_[from];
+      const Fusion& product = all_[into];
+      if (from == into || !fusion.simple || fusion.product != kNoItem ||
+          fusion.ops + product.ops > kMaxKernelOps) {
         continue;
       }
-      const bool only = std::all_of(group.items.begin(), group.items.end(), [&](ItemId one) {
+      const bool only = std::all_of(fusion.items.begin(), fusion.items.end(), [&](ItemId one) {
         const Node& node = graph_.items[one].node;
         if (node.results != 1) return false;
         const std::vector<ItemId>& users = graph_.users[node.first_result];
         return std::all_of(users.begin(), users.end(),
-                           [&](ItemId user) { return user == id || IsIn(group.items, user); });
+                           [&](ItemId user) { return user == id || IsIn(fusion.items, user); });
       });
-      if (!only || !waits_->MayJoin(from, into) || AreOrdered(group, product) ||
-          !TouchApart(group, product, true) || IsBetween(from, into)) {
+      if (!only || !waits_->MayJoin(from, into) || AreOrdered(fusion, product) ||
+          !TouchApart(fusion, product, true) || IsBetween(from, into)) {
         continue;
       }
       const uint64_t elements = product.elements;
       Join(std::min(from, into), std::max(from, into));
-      GroupOf(id).elements = elements;
-      GroupOf(id).simple = false;
+      FusionOf(id).elements = elements;
+      FusionOf(id).simple = false;
     }
   }
 }
@@ -405,21 +405,21 @@ void Partition::DuplicateCheap() {
       return graph_.IsMadeIn(value, item.block) && (AreTogether(graph_.definitions[value], id) ||
                                                     IsDuplicated(graph_.definitions[value]));
     });
-    std::set<uint32_t> groups;
+    std::set<uint32_t> fusions;
     for (const ItemId user : graph_.users[item.node.first_result]) {
       const Role role = graph_.items[user].role;
       const bool in_loop = role == Role::kPointwise || role == Role::kReduction ||
                            role == Role::kSink || role == Role::kQuantize;
       possible = possible && graph_.items[user].block == item.block && in_loop;
       if (!possible) break;
-      if (!AreTogether(user, id)) groups.insert(IndexOf(user));
+      if (!AreTogether(user, id)) fusions.insert(IndexOf(user));
     }
-    if (!possible || groups.empty() || groups.size() > kMaxDuplicates) continue;
-    const bool room = std::all_of(groups.begin(), groups.end(), [&](uint32_t group) {
-      return all_[group].ops + item.ops <= kMaxKernelOps;
+    if (!possible || fusions.empty() || fusions.size() > kMaxDuplicates) continue;
+    const bool room = std::all_of(fusions.begin(), fusions.end(), [&](uint32_t fusion) {
+      return all_[fusion].ops + item.ops <= kMaxKernelOps;
     });
     if (!room) continue;
-    for (const uint32_t group : groups) all_[group].ops += item.ops;
+    for (const uint32_t fusion : fusions) all_[fusion].ops += item.ops;
     duplicated_[Place(id)] = true;
   }
 }
@@ -431,39 +431,39 @@ void Partition::Order() {
   std::vector<std::vector<uint32_t>> users(all_.size());
   for (uint32_t place = 0; place < needs_.size(); ++place) {
     for (const uint32_t need : needs_[place]) {
-      if (group_of_[need] == group_of_[place]) continue;
-      if (needs[group_of_[place]].insert(group_of_[need]).second) {
-        users[group_of_[need]].push_back(group_of_[place]);
+      if (fusion_of_[need] == fusion_of_[place]) continue;
+      if (needs[fusion_of_[place]].insert(fusion_of_[need]).second) {
+        users[fusion_of_[need]].push_back(fusion_of_[place]);
       }
     }
   }
   std::set<std::tuple<int, size_t, uint32_t>> ready;
   std::vector<size_t> waiting(all_.size());
-  const auto add = [&](uint32_t group) {
-    const Op op = graph_.items[all_[group].items[0]].node.op;
-    const size_t last = waits_->Last(group);
-    const int turn = last == 0 ? 0 : waits_->IsAwaited(group) ? 1 : 2;
-    ready.insert({turn, 2 * last + (op == Op::kSend || op == Op::kRecv ? 0 : 1), group});
+  const auto add = [&](uint32_t fusion) {
+    const Op op = graph_.items[all_[fusion].items[0]].node.op;
+    const size_t last = waits_->Last(fusion);
+    const int turn = last == 0 ? 0 : waits_->IsAwaited(fusion) ? 1 : 2;
+    ready.insert({turn, 2 * last + (op == Op::kSend || op == Op::kRecv ? 0 : 1), fusion});
   };
-  for (uint32_t group = 0; group < all_.size(); ++group) {
-    waiting[group] = needs[group].size();
-    if (waiting[group] == 0 && !all_[group].items.empty()) add(group);
+  for (uint32_t fusion = 0; fusion < all_.size(); ++fusion) {
+    waiting[fusion] = needs[fusion].size();
+    if (waiting[fusion] == 0 && !all_[fusion].items.empty()) add(fusion);
   }
   std::vector<std::set<uint32_t>> steps(all_.size());  // itself, or those it stands for
   while (!ready.empty()) {
-    const uint32_t group = std::get<2>(*ready.begin());
+    const uint32_t fusion = std::get<2>(*ready.begin());
     ready.erase(ready.begin());
     std::set<uint32_t> after;
-    for (const uint32_t need : needs[group]) after.insert(steps[need].begin(), steps[need].end());
-    const Role role = graph_.items[all_[group].items[0]].role;
+    for (const uint32_t need : needs[fusion]) after.insert(steps[need].begin(), steps[need].end());
+    const Role role = graph_.items[all_[fusion].items[0]].role;
     if (IsClustered(role) || role == Role::kAlone) {
-      steps[group] = {static_cast<uint32_t>(groups_.size())};
-      groups_.push_back(all_[group]);
-      groups_.back().after.assign(after.begin(), after.end());
+      steps[fusion] = {static_cast<uint32_t>(fusions_.size())};
+      fusions_.push_back(all_[fusion]);
+      fusions_.back().after.assign(after.begin(), after.end());
     } else {
-      steps[group] = std::move(after);
+      steps[fusion] = std::move(after);
     }
-    for (const uint32_t user : users[group]) {
+    for (const uint32_t user : users[fusion]) {
       if (--waiting[user] == 0) add(user);
     }
   }

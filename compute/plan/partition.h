@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which items of a block are one step. Each item begins as a group of its own. Two groups
+// Decides which items of a block are one step. Each item begins as a fusion of its own. Two fusions
 // are joined only where this is certain to change nothing. No step between the two waits for one of
 // them. Each value that passes between them is made and needed at the same point of the same loop.
 // And nothing is read from memory that an earlier element has written. Single-threaded; must not
@@ -25,7 +25,7 @@ enum class Level : uint8_t {
   kBlock,   // once for each block of a row (scales)
 };
 
-struct Group {
+struct Fusion {
   std::vector<ItemId> items;     // in an order in which they can run
   uint64_t elements = 0;         // of the loop
   std::optional<uint64_t> rows;  // the rows that the elements are in; not set: rows do not matter
@@ -33,20 +33,20 @@ struct Group {
   bool opaque = false;
   bool simple = true;  // has only elementwise ops and writes
   uint32_t ops = 0;
-  std::vector<uint32_t> after;  // indices in groups() of those that must be over before
+  std::vector<uint32_t> after;  // indices in fusions() of those that must be over before
 };
 
 class Partition {
  public:
   Partition(const Graph& graph, BlockId block);
 
-  // The groups that are steps, or may be, in the order in which they run.
-  const std::vector<Group>& groups() const { return groups_; }
-  // The point in its group's loop at which an item of this block needs operand `index`.
+  // The fusions that are steps, or may be, in the order in which they run.
+  const std::vector<Fusion>& fusions() const { return fusions_; }
+  // The point in its fusion's loop at which an item of this block needs operand `index`.
   Level OperandLevel(ItemId item, size_t index) const;
   Level ResultLevel(ValueId value) const;
   bool AreTogether(ItemId a, ItemId b) const;
-  // Whether the item is repeated in each group of this block that needs it.
+  // Whether the item is repeated in each fusion of this block that needs it.
   bool IsDuplicated(ItemId item) const { return duplicated_[Place(item)]; }
 
  private:
@@ -57,44 +57,44 @@ class Partition {
   };
 
   size_t Place(ItemId item) const;
-  Group& GroupOf(ItemId item) { return all_[group_of_[Place(item)]]; }
-  uint32_t IndexOf(ItemId item) const { return group_of_[Place(item)]; }
+  Fusion& FusionOf(ItemId item) { return all_[fusion_of_[Place(item)]]; }
+  uint32_t IndexOf(ItemId item) const { return fusion_of_[Place(item)]; }
   Level OwnLevel(ItemId item) const { return in_rows_[Place(item)] ? Level::kRow : Level::kFull; }
 
-  Group Alone(ItemId item) const;
+  Fusion Alone(ItemId item) const;
   void JoinProducers();
   void JoinSiblings();
   void AbsorbFactors();
   void DuplicateCheap();
   void Order();
   void TryJoin(uint32_t a, uint32_t b);
-  bool HaveOneLoop(const Group& a, const Group& b);
-  bool Fit(const Group& a, const Group& b) const;
-  bool IsFedBy(const Group& sink, const Group& group) const;
+  bool HaveOneLoop(const Fusion& a, const Fusion& b);
+  bool Fit(const Fusion& a, const Fusion& b) const;
+  bool IsFedBy(const Fusion& sink, const Fusion& fusion) const;
   // Whether no element reads what another element has written. `strictly`: `b` writes nothing that
   // `a` reads.
-  bool TouchApart(const Group& a, const Group& b, bool strictly) const;
-  void Touches(const Group& group, const Group& other, std::vector<Touch>& reads,
+  bool TouchApart(const Fusion& a, const Fusion& b, bool strictly) const;
+  void Touches(const Fusion& fusion, const Fusion& other, std::vector<Touch>& reads,
                std::vector<Touch>& writes) const;
   bool Conflict(const Touch& read, const Touch& write, bool strictly) const;
-  bool AreOrdered(const Group& a, const Group& b) const;
+  bool AreOrdered(const Fusion& a, const Fusion& b) const;
   bool IsBetween(uint32_t a, uint32_t b) const;
   bool IsCheap(const Item& item) const;
   void Join(uint32_t into, uint32_t from);
-  void Flip(const Group& group, bool rows);
+  void Flip(const Fusion& fusion, bool rows);
 
   const Graph& graph_;
   const Block& block_;
   std::vector<size_t> places_;  // by item, counted from the block's first
-  // By place of their first items; a group that was joined to another is empty.
-  std::vector<Group> all_;
-  std::vector<uint32_t> group_of_;  // by place
-  std::vector<bool> in_rows_;       // by place: an elementwise op that is done once a row
+  // By place of their first items; a fusion that was joined to another is empty.
+  std::vector<Fusion> all_;
+  std::vector<uint32_t> fusion_of_;  // by place
+  std::vector<bool> in_rows_;        // by place: an elementwise op that is done once a row
   std::vector<bool> duplicated_;
   std::vector<std::vector<uint32_t>> needs_;  // by place: places of items
   std::vector<std::vector<uint32_t>> users_;
   std::optional<Waits> waits_;  // set once the two above are known
-  std::vector<Group> groups_;
+  std::vector<Fusion> fusions_;
 };
 
 }  // namespace ferry::compute

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a program: the steps of a run in order, and where in one arena each value is that
-// steps pass on. What a step does is a small Program itself, whose buffers are bound to the
-// program's own or to slots of the arena. So an executor must know programs, and of plans only the
-// order. Equal kernels are equal programs, so the result of preparing one (found by its
+// The plan of a program: the steps of a run in order, and where in the run's scratch each value is
+// that steps pass on. What a step does is a small Program itself, whose buffers are bound to the
+// program's own or to slots of the scratch. So an executor must know programs, and of plans only
+// the order. Equal kernels are equal programs, so the result of preparing one (found by its
 // fingerprint) serves all. docs/programs.md, "The plan". Plain data; any thread.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace ferry::compute {
 
-// A value in the arena: dense, row-major, written before it is read. Its bytes are used for nothing
-// else from step `first` to step `last`, both included.
+// A value in the scratch: dense, row-major, written before it is read. Its bytes are used for
+// nothing else from step `first` to step `last`, both included.
 struct Slot {
   TensorType type;
   std::string label;  // label of the op that makes it, or the op's name
@@ -90,7 +90,7 @@ struct Plan {
 // too). RESOURCE_EXHAUSTED if it is too large to plan. Equal programs have equal plans.
 absl::StatusOr<Plan> MakePlan(const Program& program);
 
-// RESOURCE_EXHAUSTED if the arena and `besides`, an executor's scratch, need more than the
+// RESOURCE_EXHAUSTED if the slots and `besides`, what an executor adds to them, need more than the
 // `available` bytes of `space`. The error says what is needed, what is available, and the largest
 // slots at the worst step.
 absl::Status CheckFits(const Plan& plan, uint64_t besides, uint64_t available,

@@ -38,9 +38,9 @@ std::vector<PlanTransfer> TransfersOf(const Plan& plan) {
   return transfers;
 }
 
-std::vector<Stage> StagesOf(const Plan& plan) {
+std::vector<Section> SectionsOf(const Plan& plan) {
   std::map<uint32_t, size_t> not_awaited;  // transfers, by number of their step
-  std::vector<Stage> stages(1);
+  std::vector<Section> sections(1);
   size_t transfers = 0;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
@@ -52,16 +52,16 @@ std::vector<Stage> StagesOf(const Plan& plan) {
       not_awaited.erase(found);
     }
     if (!awaited.empty()) {
-      stages.back().end = i;
-      stages.emplace_back();
-      stages.back().awaited = std::move(awaited);
+      sections.back().end = i;
+      sections.emplace_back();
+      sections.back().awaited = std::move(awaited);
     }
     if (step.kind == StepKind::kSend || step.kind == StepKind::kRecv) {
       not_awaited.emplace(step.number, transfers++);
     }
   }
-  stages.back().end = plan.steps.size();
-  return stages;
+  sections.back().end = plan.steps.size();
+  return sections;
 }
 
 }  // namespace ferry::compute

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a plan that concerns other daemons: its sends and receives, and where a run must wait
-// for them. An executor runs the steps of a stage without a pause. Its caller begins a transfer
-// when the transfer's step has come, and the next stage when the transfers that it awaits are over.
-// Pure; any thread.
+// for them. An executor runs the steps of a section without a pause. Its caller begins a transfer
+// when the transfer's step has come, and the next section when the transfers that it awaits are
+// over. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@ std::vector<PlanTransfer> TransfersOf(const Plan& plan);
 // The transfer that a step is, with `step` 0; nothing if it is none.
 std::optional<PlanTransfer> TransferOf(const Step& step);
 
-// Consecutive steps, from the end of the stage before.
-struct Stage {
-  size_t end = 0;  // the first step after the stage
-  // Indices in TransfersOf(): transfers that are over before the stage begins.
+// Consecutive steps, from the end of the section before.
+struct Section {
+  size_t end = 0;  // the first step after the section
+  // Indices in TransfersOf(): transfers that are over before the section begins.
   std::vector<size_t> awaited;
 };
-// At least one stage; exactly one if no step waits for a transfer.
-std::vector<Stage> StagesOf(const Plan& plan);
+// At least one section; exactly one if no step waits for a transfer.
+std::vector<Section> SectionsOf(const Plan& plan);
 
 }  // namespace ferry::compute

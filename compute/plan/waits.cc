@@ -56,7 +56,7 @@ Waits::Waits(const Graph& graph, const Block& block, const Places& needs, const 
   awaited_.assign(size, Set(words_));
   allowed_.assign(size, Set(words_, ~uint64_t{0}));
   for (uint32_t i = 0; i < size; ++i) {
-    group_of_.push_back(i);
+    fusion_of_.push_back(i);
     members_.push_back({i});
     for (const uint32_t need : needs[i]) {
       AddTo(awaited_[i], awaited_[need]);
@@ -76,14 +76,14 @@ bool Waits::MayJoin(uint32_t a, uint32_t b) const {
 }
 
 template <typename Pass>
-void Waits::Spread(uint32_t group, const Places& places, Pass pass) {
-  std::vector<uint32_t> open = {group};
+void Waits::Spread(uint32_t fusion, const Places& places, Pass pass) {
+  std::vector<uint32_t> open = {fusion};
   while (!open.empty()) {
     const uint32_t from = open.back();
     open.pop_back();
     for (const uint32_t place : members_[from]) {
       for (const uint32_t other : places[place]) {
-        const uint32_t to = group_of_[other];
+        const uint32_t to = fusion_of_[other];
         if (to == from || !pass(from, to)) continue;
         FERRY_CHECK(IsWithin(awaited_[to], allowed_[to]));
         open.push_back(to);
@@ -94,12 +94,12 @@ void Waits::Spread(uint32_t group, const Places& places, Pass pass) {
 
 void Waits::Join(uint32_t into, uint32_t from) {
   if (words_ == 0) return;
-  for (const uint32_t place : members_[from]) group_of_[place] = into;
+  for (const uint32_t place : members_[from]) fusion_of_[place] = into;
   members_[into].insert(members_[into].end(), members_[from].begin(), members_[from].end());
   members_[from].clear();
   AddTo(awaited_[into], awaited_[from]);
   KeepOnly(allowed_[into], allowed_[from]);
-  // Who needs anything of the group waits for all that it does, and what it needs must not be made
+  // Who needs anything of the fusion waits for all that it does, and what it needs must not be made
   // to wait for what it must not.
   Spread(into, needs_,
          [&](uint32_t one, uint32_t need) { return KeepOnly(allowed_[need], allowed_[one]); });
@@ -107,16 +107,16 @@ void Waits::Join(uint32_t into, uint32_t from) {
          [&](uint32_t one, uint32_t user) { return AddTo(awaited_[user], awaited_[one]); });
 }
 
-size_t Waits::Last(uint32_t group) const {
+size_t Waits::Last(uint32_t fusion) const {
   for (size_t word = words_; word > 0; --word) {
-    const uint64_t bits = awaited_[group][word - 1];
+    const uint64_t bits = awaited_[fusion][word - 1];
     if (bits != 0) return word * kBits - static_cast<size_t>(std::countl_zero(bits));
   }
   return 0;
 }
 
-bool Waits::IsAwaited(uint32_t group) const {
-  return words_ > 0 && std::any_of(allowed_[group].begin(), allowed_[group].end(),
+bool Waits::IsAwaited(uint32_t fusion) const {
+  return words_ > 0 && std::any_of(allowed_[fusion].begin(), allowed_[fusion].end(),
                                    [](uint64_t word) { return word != ~uint64_t{0}; });
 }
 

@@ -138,8 +138,8 @@ TEST_F(JobHandoverTest, CancelledAndWithItsSessionItEndsAtOnce) {
   EXPECT_EQ(rig_.table.Find(id), nullptr);
 }
 
-TEST_F(JobHandoverTest, NeitherStageOfAJobThatSendsIsWaitedFor) {
-  // One has its second stage before it, the other its first.
+TEST_F(JobHandoverTest, NeitherSectionOfAJobThatSendsIsWaitedFor) {
+  // One has its second section before it, the other its first.
   const PostReply second = jobs_.Post(*session_, Exchange());
   ASSERT_THAT(second.status, Is("OK"));
   Run();

@@ -144,7 +144,7 @@ TEST_F(JobPreparedTest, KeepsWhatItMakesOfConstantBuffers) {
     batch.specs.back().prepared = true;
     return Post(std::move(batch));
   };
-  const bool keeps = Compile(std::string(kWeighted)).program->kept_bytes() > 0;
+  const bool keeps = Compile(std::string(kWeighted)).program->from_constants_bytes() > 0;
   fill(0, 0x3C);      // 1
   fill(22528, 0x40);  // 2
   const PostReply first = prepare();
@@ -188,7 +188,7 @@ class JobsKeepTest : public JobTableTest {
 };
 
 TEST_F(JobsKeepTest, EachSessionHasItsOwnBound) {
-  const uint64_t each = Compile(std::string(kWeighted)).program->kept_bytes();
+  const uint64_t each = Compile(std::string(kWeighted)).program->from_constants_bytes();
   ASSERT_LE(each, kOfSession);
   Session& greedy = *rig_.Open(kConnection);
   const ArenaId arena = rig_.RegisterGood(kConnection, 131072);

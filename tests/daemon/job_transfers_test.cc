@@ -153,7 +153,7 @@ TEST_F(JobTransfersTest, ADeadlineBeforeItsStartEndsItsTransfers) {
   EXPECT_EQ(jobs_.in_flight(), 0u);
 }
 
-TEST_F(JobTransfersTest, ADeadlineBetweenTwoStagesHoldsWhateverTheTransfersSay) {
+TEST_F(JobTransfersTest, ADeadlineBetweenTwoSectionsHoldsWhateverTheTransfersSay) {
   for (const bool well : {false, true}) {
     SCOPED_TRACE(well);
     PostBatch batch = Exchange();

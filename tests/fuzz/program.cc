@@ -33,7 +33,7 @@ void Run(const CompiledProgram& program) {
   auto space = scratch.Get(program.scratch_bytes());
   FERRY_CHECK(space.ok());
   // Of what is received it has whatever is there.
-  for (size_t i = 0; i < program.stages.size(); ++i) {
+  for (size_t i = 0; i < program.sections.size(); ++i) {
     FERRY_CHECK(program.Run(i, spans, *space).ok());
   }
 }

@@ -98,7 +98,7 @@ absl::StatusOr<ProgramTimes> BenchProgram(const compute::Program& program, size_
   RETURN_IF_ERROR(CheckMemory(made, bytes));
   ASSIGN_OR_RETURN(const RunMemory memory, AllocateRun("its buffers", bytes));
   ASSIGN_OR_RETURN(const RunMemory arena,
-                   AllocateRun("its intermediate values", made.arena_bytes()));
+                   AllocateRun("its intermediate values", made.scratch_bytes()));
   std::vector<absl::Span<std::byte>> buffers;
   std::byte* next = memory.get();
   for (const compute::Buffer& buffer : program.buffers) {
@@ -109,8 +109,8 @@ absl::StatusOr<ProgramTimes> BenchProgram(const compute::Program& program, size_
   const compute::Plan& plan = made.plan();
   std::vector<std::vector<double>> seconds(plan.steps.size() + 1);
   compute::Workers workers(threads);
-  const uint64_t rest = made.arena_bytes() - made.kept_bytes();
-  compute::HostProgram::Kept kept{{arena.get() + rest, made.kept_bytes()}, {}};
+  const uint64_t rest = made.scratch_bytes() - made.from_constants_bytes();
+  compute::HostProgram::FromConstants kept{{arena.get() + rest, made.from_constants_bytes()}, {}};
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();

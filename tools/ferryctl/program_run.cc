@@ -121,7 +121,7 @@ absl::Status CheckMemory(const compute::HostProgram& made, uint64_t buffers) {
                  absl::StrCat("run a program: its buffers have ", buffers, " bytes, ", available,
                               " are available (MemAvailable)"));
   }
-  return compute::CheckFits(made.plan(), made.arena_bytes() - made.plan().memory.bytes,
+  return compute::CheckFits(made.plan(), made.scratch_bytes() - made.plan().memory.bytes,
                             available - buffers, "memory (MemAvailable, without its buffers)");
 }
 
@@ -193,9 +193,9 @@ absl::Status RunProgram(const compute::Program& program, const std::vector<std::
       },
       [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
         ASSIGN_OR_RETURN(const RunMemory arena,
-                         AllocateRun("its intermediate values", made.arena_bytes()));
+                         AllocateRun("its intermediate values", made.scratch_bytes()));
         compute::Workers workers(threads);
-        made.Run(spans, {arena.get(), made.arena_bytes()}, &workers);
+        made.Run(spans, {arena.get(), made.scratch_bytes()}, &workers);
         return absl::OkStatus();
       });
 }

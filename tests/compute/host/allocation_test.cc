@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a run needs is in its arena: nothing above 64 KiB is allocated while it runs. This
+// All that a run needs is in its scratch: nothing above 64 KiB is allocated while it runs. This
 // program's operator new is the test's, and so is the posix_memalign that oneDNN allocates by.
 #include <gtest/gtest.h>
 
@@ -84,10 +84,10 @@ size_t LargestOf(const std::string& text) {
     return absl::MakeSpan(owned.back(), bytes);
   };
   for (const Buffer& buffer : parsed.program.buffers) buffers.push_back(allocate(buffer.bytes));
-  const absl::Span<std::byte> arena = allocate(made->arena_bytes());
+  const absl::Span<std::byte> scratch = allocate(made->scratch_bytes());
   largest = 0;
   watched = true;
-  made->Run(buffers, arena, &workers);
+  made->Run(buffers, scratch, &workers);
   watched = false;
   for (std::byte* memory : owned) operator delete(memory, kAlignment);
   return largest;

@@ -30,8 +30,8 @@ Outcome RunAside(const Program& program, size_t threads, std::function<bool()> w
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return outcome;
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, made->arena_bytes() / 64 * 64 + 64)),
+  const std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, made->scratch_bytes() / 64 * 64 + 64)),
       &std::free);
   outcome.buffers = testing::RandomBuffers(program, 1);
   std::vector<absl::Span<std::byte>> spans;
@@ -41,8 +41,8 @@ Outcome RunAside(const Program& program, size_t threads, std::function<bool()> w
   aside.wanted = std::move(wanted);
   while (true) {
     const absl::Status status = made->RunSteps(
-        0, made->plan().steps.size(), nullptr, spans, {arena.get(), made->arena_bytes()}, &workers,
-        [&](size_t step) { EXPECT_EQ(step, outcome.steps++); }, nullptr, &aside);
+        0, made->plan().steps.size(), nullptr, spans, {scratch.get(), made->scratch_bytes()},
+        &workers, [&](size_t step) { EXPECT_EQ(step, outcome.steps++); }, nullptr, &aside);
     EXPECT_TRUE(status.ok()) << status;
     if (!aside.put) break;
     ++outcome.asides;

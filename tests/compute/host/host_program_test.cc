@@ -175,23 +175,23 @@ TEST(HostProgramTest, LargeProductsAreNearEnough) {
   }
 }
 
-// How far into an arena a run writes, of which it has so many bytes and no more.
+// How far into its scratch a run writes, of which it has so many bytes and no more.
 uint64_t HighWater(const HostProgram& made, const Program& program, uint64_t seed, size_t threads) {
   constexpr uint64_t kRedZone = 4096;
-  const uint64_t bytes = made.arena_bytes();
+  const uint64_t bytes = made.scratch_bytes();
   Workers workers(threads);
   uint64_t high = 0;
   for (const std::byte pattern : {std::byte{0xA5}, std::byte{0x5A}}) {
-    const std::unique_ptr<std::byte, void (*)(void*)> arena(
+    const std::unique_ptr<std::byte, void (*)(void*)> scratch(
         static_cast<std::byte*>(std::aligned_alloc(64, (bytes + kRedZone + 63) / 64 * 64)),
         &std::free);
-    std::fill_n(arena.get(), bytes + kRedZone, pattern);
+    std::fill_n(scratch.get(), bytes + kRedZone, pattern);
     std::vector<Bytes> buffers = testing::RandomBuffers(program, seed);
     std::vector<absl::Span<std::byte>> spans;
     for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-    made.Run(spans, {arena.get(), bytes}, &workers);
+    made.Run(spans, {scratch.get(), bytes}, &workers);
     for (uint64_t i = 0; i < bytes + kRedZone; ++i) {
-      if (arena.get()[i] != pattern) high = std::max(high, i + 1);
+      if (scratch.get()[i] != pattern) high = std::max(high, i + 1);
     }
   }
   return high;
@@ -210,7 +210,7 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
       const absl::StatusOr<HostProgram> made =
           HostProgram::Make(program, {.threads = threads, .poison = false});
       ASSERT_TRUE(made.ok()) << made.status();
-      const uint64_t bytes = made->arena_bytes();
+      const uint64_t bytes = made->scratch_bytes();
       const uint64_t high = HighWater(*made, program, seed, threads);
       ASSERT_LE(high, bytes) << "seed " << seed << " threads " << threads << "\n" << Print(program);
       if (threads > 1) continue;
@@ -278,7 +278,7 @@ TEST(HostProgramTest, AChainHasNoIntermediateTensor) {
   EXPECT_EQ(DifferenceOf(program, 1), "");
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
   ASSERT_TRUE(made.ok());
-  EXPECT_LE(made->arena_bytes(), uint64_t{64} << 10);
+  EXPECT_LE(made->scratch_bytes(), uint64_t{64} << 10);
 }
 
 // Rows longer than a tile, than a chunk of a reduction, and than one of chunks.
@@ -311,7 +311,7 @@ TEST(HostProgramTest, AnInPlaceChainReadsBeforeItWrites) {
   EXPECT_EQ(DifferenceOf(Parsed(shifted), 1), "");
 }
 
-// What nothing is written to is 0, or all ones if it is to be noticed: so is the arena then.
+// What nothing is written to is 0, or all ones if it is to be noticed: so is scratch then.
 TEST(HostProgramTest, WhatIsEmptyIsNobodysData) {
   const char text[] =
       "program 1\nbuffer @y write 16\nbuffer @z write 3\n%a = constant splat=2 : f32[2]\n"
@@ -326,21 +326,21 @@ TEST(HostProgramTest, WhatIsEmptyIsNobodysData) {
     ASSERT_TRUE(made.ok());
     std::vector<float> y(4, 7);
     Bytes z(3, std::byte{7});
-    std::vector<std::byte> space(made->arena_bytes() + 4096 + 64, std::byte{0x11});
+    std::vector<std::byte> space(made->scratch_bytes() + 4096 + 64, std::byte{0x11});
     void* aligned = space.data();
     size_t room = space.size();
-    ASSERT_NE(std::align(64, made->arena_bytes() + 4096, aligned, room), nullptr);
-    auto* const arena = static_cast<std::byte*>(aligned);
+    ASSERT_NE(std::align(64, made->scratch_bytes() + 4096, aligned, room), nullptr);
+    auto* const scratch = static_cast<std::byte*>(aligned);
     const std::vector<absl::Span<std::byte>> buffers = {
         absl::MakeSpan(reinterpret_cast<std::byte*>(y.data()), 16), absl::MakeSpan(z)};
-    made->Run(buffers, {arena, made->arena_bytes()});
+    made->Run(buffers, {scratch, made->scratch_bytes()});
     EXPECT_EQ(y[2], 4);
     EXPECT_EQ(y[3], 4);
     EXPECT_EQ(std::isnan(y[0]) && std::isnan(y[1]), poison) << y[0] << " " << y[1];
     EXPECT_EQ(y[0] == 0 && y[1] == 0, !poison) << y[0] << " " << y[1];
     const auto filled = static_cast<std::byte>(poison);
     EXPECT_EQ(z, (Bytes{filled, filled, std::byte{0}}));
-    EXPECT_EQ(arena[made->arena_bytes()], std::byte{0x11});
+    EXPECT_EQ(scratch[made->scratch_bytes()], std::byte{0x11});
   }
 }
 

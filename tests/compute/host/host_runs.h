@@ -30,13 +30,13 @@ inline std::vector<Bytes> RunOnHost(const Program& program, std::vector<Bytes> b
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program, threads);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return buffers;
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, (made->arena_bytes() + 63) / 64 * 64)),
+  const std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, (made->scratch_bytes() + 63) / 64 * 64)),
       &std::free);
-  std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
+  std::fill_n(scratch.get(), made->scratch_bytes(), std::byte{0xA5});
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
-  made->Run(spans, {arena.get(), made->arena_bytes()}, &workers,
+  made->Run(spans, {scratch.get(), made->scratch_bytes()}, &workers,
             step_over ? [&](size_t step) { step_over(made->plan(), step, buffers); }
                       : HostProgram::StepOver());
   return buffers;

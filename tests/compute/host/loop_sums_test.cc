@@ -143,11 +143,11 @@ Bytes OnHost(const Program& program, Bytes x, Bytes y) {
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return y;
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, (made->arena_bytes() + 63) / 64 * 64 + 64)),
+  const std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, (made->scratch_bytes() + 63) / 64 * 64 + 64)),
       &std::free);
   const std::vector<absl::Span<std::byte>> buffers = {absl::MakeSpan(x), absl::MakeSpan(y)};
-  made->Run(buffers, {arena.get(), made->arena_bytes()});
+  made->Run(buffers, {scratch.get(), made->scratch_bytes()});
   return y;
 }
 

@@ -313,7 +313,7 @@ TEST(ProductTest, WhatIsMadeOfConstantBuffersIsKept) {
   const auto made = HostProgram::Make(program, 2);
   ASSERT_TRUE(made.ok()) << made.status();
   const bool by_library = LibraryProblem().empty();
-  EXPECT_EQ(made->kept_bytes() > 0, by_library);
+  EXPECT_EQ(made->from_constants_bytes() > 0, by_library);
   Bytes x(22000), w(22000), y(40000);
   for (size_t i = 1; i < x.size(); i += 2) {
     x[i] = std::byte{0x3C};  // 1
@@ -321,10 +321,10 @@ TEST(ProductTest, WhatIsMadeOfConstantBuffersIsKept) {
   }
   const std::vector<absl::Span<std::byte>> buffers = {absl::MakeSpan(x), absl::MakeSpan(w),
                                                       absl::MakeSpan(y)};
-  Memory arena(made->arena_bytes()), kept_memory(made->kept_bytes());
-  HostProgram::Kept kept{kept_memory.Span(), {}};
+  Memory scratch(made->scratch_bytes()), kept_memory(made->from_constants_bytes());
+  HostProgram::FromConstants kept{kept_memory.Span(), {}};
   const absl::Span<std::byte> rest =
-      arena.Span().subspan(0, made->arena_bytes() - made->kept_bytes());
+      scratch.Span().subspan(0, made->scratch_bytes() - made->from_constants_bytes());
   const auto first = [&] {
     float value;
     std::memcpy(&value, y.data(), sizeof(value));
@@ -338,7 +338,7 @@ TEST(ProductTest, WhatIsMadeOfConstantBuffersIsKept) {
   for (size_t i = 1; i < w.size(); i += 2) w[i] = std::byte{0x3C};
   made->Run(buffers, rest, nullptr, nullptr, &kept);  // not seen, if it is kept
   EXPECT_EQ(first(), by_library ? 226 : 113);
-  made->Run(buffers, arena.Span());  // a run by itself
+  made->Run(buffers, scratch.Span());  // a run by itself
   EXPECT_EQ(first(), 113);
 }
 
@@ -359,15 +359,15 @@ TEST(ProductTest, WhatOpsMakeOfConstantBuffersIsKept) {
                        "rhs_contract=[1] : f32[128,128]\nstore @y, %p\n")));
       const auto made = HostProgram::Make(program, 2);
       ASSERT_TRUE(made.ok()) << made.status();
-      EXPECT_EQ(made->kept_bytes() >= 32768, constant);
+      EXPECT_EQ(made->from_constants_bytes() >= 32768, constant);
       Bytes x(32768), w(16384, std::byte{0x38}), s(512, std::byte{127}), y(65536);  // 1, 1
       for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x40};              // 2
       const std::vector<absl::Span<std::byte>> buffers = {absl::MakeSpan(x), absl::MakeSpan(w),
                                                           absl::MakeSpan(s), absl::MakeSpan(y)};
-      Memory arena(made->arena_bytes()), kept_memory(made->kept_bytes());
-      HostProgram::Kept kept{kept_memory.Span(), {}};
+      Memory scratch(made->scratch_bytes()), kept_memory(made->from_constants_bytes());
+      HostProgram::FromConstants kept{kept_memory.Span(), {}};
       const absl::Span<std::byte> rest =
-          arena.Span().subspan(0, made->arena_bytes() - made->kept_bytes());
+          scratch.Span().subspan(0, made->scratch_bytes() - made->from_constants_bytes());
       const auto run = [&] {
         made->Run(buffers, rest, nullptr, nullptr, &kept);
         float value;
@@ -375,8 +375,8 @@ TEST(ProductTest, WhatOpsMakeOfConstantBuffersIsKept) {
         return value;
       };
       EXPECT_EQ(run(), 256);
-      std::fill(arena.Span().begin(), arena.Span().end(), std::byte{0x3F});  // others had it
-      std::fill(w.begin(), w.end(), std::byte{0x40});                        // 2
+      std::fill(scratch.Span().begin(), scratch.Span().end(), std::byte{0x3F});  // others had it
+      std::fill(w.begin(), w.end(), std::byte{0x40});                            // 2
       EXPECT_EQ(run(), constant ? 256 : 512);
       for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x00};  // small: by our own sums
       for (size_t i = 0; i < x.size(); i += 2) x[i] = std::byte{0x40};

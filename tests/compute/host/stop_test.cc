@@ -35,17 +35,17 @@ Outcome RunFor(uint64_t allowed, const Program& program, HostOptions options) {
   const absl::StatusOr<HostProgram> made = HostProgram::Make(program, options);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return outcome;
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, made->arena_bytes() / 64 * 64 + 64)),
+  const std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, made->scratch_bytes() / 64 * 64 + 64)),
       &std::free);
   outcome.buffers = testing::RandomBuffers(program, 1);
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : outcome.buffers) spans.push_back(absl::MakeSpan(buffer));
   Workers workers(options.threads);
   std::atomic<uint64_t> asked{0};
-  outcome.status =
-      made->RunWhile([&] { return ++asked <= allowed; }, spans, {arena.get(), made->arena_bytes()},
-                     &workers, [&](size_t) { ++outcome.steps; });
+  outcome.status = made->RunWhile([&] { return ++asked <= allowed; }, spans,
+                                  {scratch.get(), made->scratch_bytes()}, &workers,
+                                  [&](size_t) { ++outcome.steps; });
   outcome.asked = asked;
   return outcome;
 }

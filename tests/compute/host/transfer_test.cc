@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that send and receive, run stage by stage. The other ends are as late as they may be:
-// what is received comes just before the stage that awaits it, what is sent is read when somebody
-// waits for it, or at the end.
+// Programs that send and receive, run section by section. The other ends are as late as they may
+// be: what is received comes just before the section that awaits it, what is sent is read when
+// somebody waits for it, or at the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Bytes ReceivedBytes(uint64_t seed, uint64_t device, const std::string& key, uint
 struct StagedRun {
   std::vector<Bytes> buffers;
   std::map<std::string, Bytes> sent;
-  size_t stages = 0;
+  size_t sections = 0;
 };
 
 StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64_t seed) {
@@ -44,10 +44,10 @@ StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return run;
   const Plan& plan = made->plan();
-  const std::unique_ptr<std::byte, decltype(&std::free)> arena(
-      static_cast<std::byte*>(std::aligned_alloc(64, (made->arena_bytes() + 63) / 64 * 64)),
+  const std::unique_ptr<std::byte, decltype(&std::free)> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(64, (made->scratch_bytes() + 63) / 64 * 64)),
       &std::free);
-  std::fill_n(arena.get(), made->arena_bytes(), std::byte{0xA5});
+  std::fill_n(scratch.get(), made->scratch_bytes(), std::byte{0xA5});
   std::vector<absl::Span<std::byte>> spans;
   for (Bytes& buffer : buffers) spans.push_back(absl::MakeSpan(buffer));
 
@@ -60,7 +60,7 @@ StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64
     EXPECT_FALSE(over[i]) << "awaited twice";
     over[i] = true;
     const uint64_t bytes = *BytesOf(transfer.type);
-    std::byte* const at = (transfer.at.slot ? arena.get() + plan.slots[transfer.at.index].offset
+    std::byte* const at = (transfer.at.slot ? scratch.get() + plan.slots[transfer.at.index].offset
                                             : spans[transfer.at.index].data()) +
                           transfer.offset;
     if (transfer.sends) {
@@ -73,18 +73,18 @@ StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64
     }
   };
   size_t begin = 0;
-  for (const Stage& stage : StagesOf(plan)) {
-    for (const size_t i : stage.awaited) finish(i);
+  for (const Section& section : SectionsOf(plan)) {
+    for (const size_t i : section.awaited) finish(i);
     const absl::Status status =
-        made->RunSteps(begin, stage.end, nullptr, spans, {arena.get(), made->arena_bytes()},
+        made->RunSteps(begin, section.end, nullptr, spans, {scratch.get(), made->scratch_bytes()},
                        nullptr, [&](size_t step) {
                          for (size_t i = 0; i < transfers.size(); ++i) {
                            if (transfers[i].step == step) begun[i] = true;
                          }
                        });
     EXPECT_TRUE(status.ok()) << status;
-    begin = stage.end;
-    ++run.stages;
+    begin = section.end;
+    ++run.sections;
   }
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (!over[i]) finish(i);
@@ -94,7 +94,7 @@ StagedRun RunByStages(const Program& program, std::vector<Bytes> buffers, uint64
 }
 
 TEST(TransferTest, RandomProgramsSendAndReceiveWhatTheReferenceDoes) {
-  size_t sent = 0, stages = 0;
+  size_t sent = 0, sections = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Program program = testing::ProgramGenerator(seed, {seed % 3 == 0 ? 120 : 50, 5}).Make();
     testing::StoreAll(program);
@@ -126,10 +126,10 @@ TEST(TransferTest, RandomProgramsSendAndReceiveWhatTheReferenceDoes) {
           << Print(program);
     }
     sent += expected.size();
-    stages += run.stages - 1;
+    sections += run.sections - 1;
   }
   EXPECT_GT(sent, 200u);
-  EXPECT_GT(stages, 100u);
+  EXPECT_GT(sections, 100u);
 }
 
 }  // namespace

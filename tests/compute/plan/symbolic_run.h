@@ -20,7 +20,7 @@ class SymbolicRun {
   // Runs it. Returns its effects, sorted.
   std::vector<std::string> Run(const Program& program);
   std::vector<std::string> Run(const Plan& plan);
-  // Wrong uses of the arena: values that were read and were not there (any more), or were
+  // Wrong uses of the scratch: values that were read and were not there (any more), or were
   // overwritten while they were being sent.
   const std::vector<std::string>& problems() const { return problems_; }
 

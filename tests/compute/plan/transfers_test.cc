@@ -62,21 +62,21 @@ TEST(TransfersTest, WhatIsSentDoesNotWaitForWhatIsReceived) {
   EXPECT_EQ(transfers[1].device, 2u);
   EXPECT_EQ(transfers[1].key, "y");
   EXPECT_TRUE(transfers[1].at.slot);
-  const std::vector<Stage> stages = StagesOf(plan);
-  ASSERT_EQ(stages.size(), 2u);
-  EXPECT_EQ(stages[0].end, 3u);
-  EXPECT_THAT(stages[0].awaited, IsEmpty());
-  EXPECT_EQ(stages[1].end, 4u);
-  EXPECT_THAT(stages[1].awaited, ElementsAre(0u));
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 2u);
+  EXPECT_EQ(sections[0].end, 3u);
+  EXPECT_THAT(sections[0].awaited, IsEmpty());
+  EXPECT_EQ(sections[1].end, 4u);
+  EXPECT_THAT(sections[1].awaited, ElementsAre(0u));
 }
 
 // Run by all members of a ring at once, each of which sends to the next what it receives of the one
-// before by the same key: what a stage awaits was begun at the other end in a stage before.
+// before by the same key: what a section awaits was begun at the other end in a section before.
 ::testing::AssertionResult RingEnds(const Plan& plan) {
   const std::vector<PlanTransfer> transfers = TransfersOf(plan);
   size_t begin = 0;
-  for (const Stage& stage : StagesOf(plan)) {
-    for (const size_t awaited : stage.awaited) {
+  for (const Section& section : SectionsOf(plan)) {
+    for (const size_t awaited : section.awaited) {
       const bool begun =
           std::any_of(transfers.begin(), transfers.end(), [&](const PlanTransfer& other) {
             return other.sends != transfers[awaited].sends && other.key == transfers[awaited].key &&
@@ -88,7 +88,7 @@ TEST(TransfersTest, WhatIsSentDoesNotWaitForWhatIsReceived) {
                << ToText(plan);
       }
     }
-    begin = stage.end;
+    begin = section.end;
   }
   return ::testing::AssertionSuccess();
 }
@@ -146,10 +146,10 @@ TEST(TransfersTest, OfTwoReceivesASendWaitsForItsOwn) {
       "send %d device=3 key=\"d\"\n");
   EXPECT_THAT(KindsOf(plan), ElementsAre(StepKind::kRecv, StepKind::kRecv, StepKind::kKernel,
                                          StepKind::kSend, StepKind::kKernel));
-  const std::vector<Stage> stages = StagesOf(plan);
-  ASSERT_EQ(stages.size(), 3u);
-  EXPECT_THAT(stages[1].awaited, ElementsAre(0u));
-  EXPECT_THAT(stages[2].awaited, ElementsAre(1u));
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 3u);
+  EXPECT_THAT(sections[1].awaited, ElementsAre(0u));
+  EXPECT_THAT(sections[2].awaited, ElementsAre(1u));
 }
 
 TEST(TransfersTest, AFactorIsNotAbsorbedByAProductThatWaitsLonger) {
@@ -162,11 +162,11 @@ TEST(TransfersTest, AFactorIsNotAbsorbedByAProductThatWaitsLonger) {
       "%r = recv device=2 key=\"r\" : f32[64,64]\n"
       "%p = dot_general %y, %r lhs_contract=[1] rhs_contract=[0] : f32[64,64]\n"
       "store @s, %p\n");
-  const std::vector<Stage> stages = StagesOf(plan);
-  ASSERT_EQ(stages.size(), 2u);
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 2u);
   size_t sent = 0;
   while (plan.steps[sent].kind != StepKind::kSend) ++sent;
-  EXPECT_LT(sent, stages[0].end);
+  EXPECT_LT(sent, sections[0].end);
 }
 
 TEST(TransfersTest, WhatIsSentOfABufferStaysUntilItIsOver) {
@@ -180,9 +180,9 @@ TEST(TransfersTest, WhatIsSentOfABufferStaysUntilItIsOver) {
   ASSERT_EQ(transfers.size(), 1u);
   EXPECT_FALSE(transfers[0].at.slot);
   EXPECT_EQ(transfers[0].offset, 1024u);
-  const std::vector<Stage> stages = StagesOf(plan);
-  ASSERT_EQ(stages.size(), 2u);
-  EXPECT_THAT(stages[1].awaited, ElementsAre(0u));
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 2u);
+  EXPECT_THAT(sections[1].awaited, ElementsAre(0u));
 }
 
 TEST(TransfersTest, ASendWaitsForNoReaderOfWhatIsWrittenOver) {
@@ -198,11 +198,11 @@ TEST(TransfersTest, ASendWaitsForNoReaderOfWhatIsWrittenOver) {
       "^w: store @x, %one after ^i\n"
       "^j: %y = input @x : f32[1024] after ^w\n"
       "send %y device=2 key=\"y\"\n");
-  const std::vector<Stage> stages = StagesOf(plan);
-  ASSERT_EQ(stages.size(), 2u);
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 2u);
   size_t sent = 0;
   while (plan.steps[sent].kind != StepKind::kSend) ++sent;
-  EXPECT_LT(sent, stages[0].end);
+  EXPECT_LT(sent, sections[0].end);
 }
 
 TEST(TransfersTest, WhatIsReceivedForNobodyHasItsMemoryToTheEnd) {
@@ -269,7 +269,7 @@ TEST(TransfersTest, NoSendOfARandomProgramWaitsForMoreThanItMust) {
       }
       if (step.kind != StepKind::kSend) continue;
       // What waits for nothing waits for no step before it either.
-      EXPECT_TRUE(!waits[i].empty() || i < StagesOf(*plan)[0].end) << "seed " << seed;
+      EXPECT_TRUE(!waits[i].empty() || i < SectionsOf(*plan)[0].end) << "seed " << seed;
       for (const int64_t origin : step.origins) {
         if (origin < 0 || program.nodes[static_cast<size_t>(origin)].op != Op::kSend) continue;
         ++sends;

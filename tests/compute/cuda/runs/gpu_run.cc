@@ -15,7 +15,8 @@ class GpuRun {
   GpuRun(const GpuPlan& plan, const std::vector<Bytes>& buffers, GpuMachine& machine)
       : plan_(plan), machine_(machine) {
     for (const Bytes& buffer : buffers) buffers_.push_back(machine.Allocate(buffer));
-    arena_ = machine.Allocate(Bytes(plan.arena_bytes, std::byte{0xA5}));  // nothing is 0 by luck
+    scratch_ =
+        machine.Allocate(Bytes(plan.scratch_bytes, std::byte{0xA5}));  // nothing is 0 by luck
   }
 
   void Run(const std::vector<GpuCommand>& commands) {
@@ -111,13 +112,13 @@ class GpuRun {
 
   uint64_t AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) return buffers_[place.index] + place.offset;
-    return arena_ + ArenaOffsetOf(plan_, place);
+    return scratch_ + ScratchOffsetOf(plan_, place);
   }
 
   const GpuPlan& plan_;
   GpuMachine& machine_;
   std::vector<uint64_t> buffers_;
-  uint64_t arena_ = 0;
+  uint64_t scratch_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a random program, done step by step in one arena, does the same.
+// The plan of a random program, done step by step in one scratch, does the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>

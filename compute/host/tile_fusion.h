@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kernel of a plan that runs a tile at a time: the result of one op stays in a register of a
-// tile's size, in the first-level cache, for the next op. Plain data, made by GroupBuilder; any
+// tile's size, in the first-level cache, for the next op. Plain data, made by FusionBuilder; any
 // thread runs it, in memory of its own. A kernel goes through `rows` rows of `row` elements. A tile
 // is some whole rows, or a part of one row. A value has, for a tile, all its elements, one for each
 // row, one for each block of a row (scales), or one in all. Invariant: memory that is written is
@@ -28,8 +28,8 @@ inline constexpr uint64_t kTileElements = 512;
 
 // Where bytes are in a run.
 struct Location {
-  enum class Kind : uint8_t { kArena, kBuffer, kConstant, kKept };
-  Kind kind = Kind::kArena;
+  enum class Kind : uint8_t { kScratch, kBuffer, kConstant, kFromConstants };
+  Kind kind = Kind::kScratch;
   uint32_t buffer = 0;
   uint64_t offset = 0;
 };
@@ -37,9 +37,9 @@ struct Location {
 // The memory that a run is given.
 struct RunMemory {
   absl::Span<const absl::Span<std::byte>> buffers;
-  std::byte* arena = nullptr;
+  std::byte* scratch = nullptr;
   const std::byte* constants = nullptr;
-  std::byte* kept = nullptr;
+  std::byte* from_constants = nullptr;
   RunControl* control = nullptr;  // null: the run goes to its end
 
   const std::byte* Read(const Location& at) const;
@@ -92,7 +92,7 @@ struct TileOp {
   uint64_t scale_bytes = 0;  // most bytes of scales of one row in a tile
 };
 
-struct TileGroup {
+struct TileFusion {
   static constexpr uint32_t kNoMemory = std::numeric_limits<uint32_t>::max();
 
   uint64_t rows = 1;

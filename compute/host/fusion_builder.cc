@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compute/host/group_builder.h"
+#include "compute/host/fusion_builder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -17,34 +17,34 @@ using A = Attribute;
 
 }  // namespace
 
-GroupBuilder::Range GroupBuilder::RangeOf(const Node& node) const {
+FusionBuilder::Range FusionBuilder::RangeOf(const Node& node) const {
   const BufferRange range = RangesOf(program_, node)[0];
   const Location& at = places_[range.buffer];
   return {at.kind, at.buffer, at.offset + range.begin, at.offset + range.end};
 }
 
-void GroupBuilder::FindLoop() {
+void FusionBuilder::FindLoop() {
   const KernelLoop loop = LoopOf(program_);
-  group_.has_rows = loop.has_rows;
-  group_.rows = loop.rows;
-  group_.row = loop.row;
+  fusion_.has_rows = loop.has_rows;
+  fusion_.rows = loop.rows;
+  fusion_.row = loop.row;
   elements_ = loop.elements;
 }
 
-void GroupBuilder::FindWrites() {
+void FusionBuilder::FindWrites() {
   for (const Node& node : program_.nodes) {
     if (node.op == Op::kStore || node.op == Op::kAccumulate) writes_.push_back(RangeOf(node));
   }
 }
 
-uint32_t GroupBuilder::NewRegister() {
-  group_.memory.push_back(0);
+uint32_t FusionBuilder::NewRegister() {
+  fusion_.memory.push_back(0);
   links_.push_back(false);
   read_.push_back(false);
-  return static_cast<uint32_t>(group_.memory.size() - 1);
+  return static_cast<uint32_t>(fusion_.memory.size() - 1);
 }
 
-uint32_t GroupBuilder::In(ValueId id, TileLevel level) {
+uint32_t FusionBuilder::In(ValueId id, TileLevel level) {
   const Value& value = values_[id];
   if (value.kind == Value::Kind::kOnce || value.kind == Value::Kind::kLoop) return value.made;
   const auto [at, fresh] = loaded_.try_emplace({id, level}, 0);
@@ -76,11 +76,11 @@ uint32_t GroupBuilder::In(ValueId id, TileLevel level) {
       links_[load.out[0]] = true;
     }
   }
-  (level == TileLevel::kOnce ? group_.once : loads_).push_back(std::move(load));
+  (level == TileLevel::kOnce ? fusion_.once : loads_).push_back(std::move(load));
   return at->second;
 }
 
-void GroupBuilder::Result(TileOp op, ValueId id, TileLevel level) {
+void FusionBuilder::Result(TileOp op, ValueId id, TileLevel level) {
   Value& value = values_[id];
   op.level = level;
   op.type = TypeOf(id);
@@ -88,10 +88,10 @@ void GroupBuilder::Result(TileOp op, ValueId id, TileLevel level) {
   value.level = level;
   value.kind = level == TileLevel::kOnce ? Value::Kind::kOnce : Value::Kind::kLoop;
   MayBeIn(TileBytesOf(op.type));
-  (level == TileLevel::kOnce ? group_.once : group_.ops).push_back(std::move(op));
+  (level == TileLevel::kOnce ? fusion_.once : fusion_.ops).push_back(std::move(op));
 }
 
-void GroupBuilder::AddConstant(const Node& node) {
+void FusionBuilder::AddConstant(const Node& node) {
   Value& value = values_[node.first_result];
   const TensorType& type = program_.types[node.first_result];
   if (node.attributes.Has(A::kSplat) || Elements(node.first_result) == 1) {
@@ -107,7 +107,7 @@ void GroupBuilder::AddConstant(const Node& node) {
   if (!bytes.empty()) std::memcpy(&constants_[value.where.offset], bytes.data(), bytes.size());
 }
 
-void GroupBuilder::AddMove(const Node& node) {
+void FusionBuilder::AddMove(const Node& node) {
   const ValueId operand = node.operands[0];
   const ValueId result = node.first_result;
   Value& value = values_[result];
@@ -130,7 +130,7 @@ void GroupBuilder::AddMove(const Node& node) {
   Move(node, program_.types[operand], program_.types[result], value.views);
 }
 
-void GroupBuilder::AddElementwise(const Node& node) {
+void FusionBuilder::AddElementwise(const Node& node) {
   const ValueId result = node.first_result;
   const DType from = TypeOf(node.operands[0]);
   const auto is_once = [&](ValueId value) {
@@ -182,7 +182,7 @@ void GroupBuilder::AddElementwise(const Node& node) {
   Result(std::move(op), result, level);
 }
 
-void GroupBuilder::AddRowReduction(const Node& node) {
+void FusionBuilder::AddRowReduction(const Node& node) {
   const ValueId operand = node.operands[0];
   TileOp op;
   op.from = TypeOf(operand);
@@ -194,7 +194,7 @@ void GroupBuilder::AddRowReduction(const Node& node) {
   }
   op.in = {In(operand, TileLevel::kFull)};
   value.views = views;
-  group_.keeps_rows = true;
+  fusion_.keeps_rows = true;
   if (node.op == Op::kArgmax) {
     op.kind = TileOp::Kind::kArgmax;
     Result(std::move(op), node.first_result, TileLevel::kRow);
@@ -205,12 +205,12 @@ void GroupBuilder::AddRowReduction(const Node& node) {
     op.reduction = static_cast<Reduction>(node.attributes.Int(A::kReduction));
     MayBeIn(TileBytesOf(type));
     Result(std::move(op), node.first_result, TileLevel::kRow);
-    group_.ops.back().type = type;
+    fusion_.ops.back().type = type;
   }
-  group_.ops.back().level = TileLevel::kFull;  // it looks at all of them
+  fusion_.ops.back().level = TileLevel::kFull;  // it looks at all of them
 }
 
-void GroupBuilder::AddBlocks(const Node& node) {
+void FusionBuilder::AddBlocks(const Node& node) {
   const bool quantizes = node.op == Op::kQuantizeBlock;
   const ValueId data = quantizes ? node.first_result : node.operands[0];
   const ValueId scales = quantizes ? node.first_result + 1 : node.operands[1];
@@ -252,10 +252,10 @@ void GroupBuilder::AddBlocks(const Node& node) {
     }
   }
   Result(std::move(op), node.first_result, TileLevel::kFull);
-  if (quantizes) group_.ops.back().out.push_back(values_[scales].made);
+  if (quantizes) fusion_.ops.back().out.push_back(values_[scales].made);
 }
 
-void GroupBuilder::AddSink(const Node& node) {
+void FusionBuilder::AddSink(const Node& node) {
   const ValueId id = node.operands[0];
   const Value& value = values_[id];
   TileOp op;
@@ -271,11 +271,11 @@ void GroupBuilder::AddSink(const Node& node) {
   op.views = {BufferView(node, program_.types[id])};
   op.in = {In(id, op.level)};
   MayBeIn(TileBytesOf(op.from));
-  if (op.level == TileLevel::kRow) group_.keeps_rows = true;
+  if (op.level == TileLevel::kRow) fusion_.keeps_rows = true;
   const bool dense = IsDense(op.views[0]);
   if (op.from == DType::kF4E2M1FN) {
-    group_.shares_bytes = true;
-    group_.alone = group_.alone || !dense || op.kind == TileOp::Kind::kAccumulate;
+    fusion_.shares_bytes = true;
+    fusion_.alone = fusion_.alone || !dense || op.kind == TileOp::Kind::kAccumulate;
   }
   // Made where it is to be, if nobody else writes there.
   const Range range = RangeOf(node);
@@ -293,7 +293,7 @@ void GroupBuilder::AddSink(const Node& node) {
   stores_.push_back(std::move(op));
 }
 
-void GroupBuilder::AddNode(const Node& node) {
+void FusionBuilder::AddNode(const Node& node) {
   const ValueId result = node.first_result;
   if (IsMove(node.op)) return AddMove(node);
   switch (node.op) {
@@ -336,22 +336,22 @@ void GroupBuilder::AddNode(const Node& node) {
   }
 }
 
-TileGroup GroupBuilder::Build() {
+TileFusion FusionBuilder::Build() {
   values_.resize(program_.types.size());
   definitions_ = DefinitionsOf(program_);
   FindLoop();
   FindWrites();
   for (const Node& node : program_.nodes) AddNode(node);
-  JoinChains(group_.once, loads_, stores_, group_.ops);
+  JoinChains(fusion_.once, loads_, stores_, fusion_.ops);
   FindRowEnds();
   std::vector<TileOp> ops = std::move(loads_);
-  for (std::vector<TileOp>* part : {&group_.ops, &stores_}) {
+  for (std::vector<TileOp>* part : {&fusion_.ops, &stores_}) {
     for (TileOp& op : *part) ops.push_back(std::move(op));
   }
-  group_.ops = std::move(ops);
+  fusion_.ops = std::move(ops);
   ChooseTile();
   ShareMemory();
-  return std::move(group_);
+  return std::move(fusion_);
 }
 
 }  // namespace ferry::compute

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compute/host/tile_group.h"
+#include "compute/host/tile_fusion.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,19 +31,20 @@ uint64_t StateBytesOf(const TileOp& op) {
   return op.kind == TileOp::Kind::kArgmax ? kAlignment : 0;
 }
 
-// One thread's run of a group. In scratch: what ops have between, the registers, what reductions
+// One thread's run of a fusion. In scratch: what ops have between, the registers, what reductions
 // hold, scales.
 class Runner {
  public:
-  Runner(const TileGroup& group, const RunMemory& run, std::byte* scratch, uint64_t register_bytes)
-      : group_(group), run_(run), spare_(scratch) {
-    for (const uint32_t index : group.memory) {
-      registers_.push_back(index == TileGroup::kNoMemory ? nullptr
-                                                         : scratch + (index + 2) * register_bytes);
+  Runner(const TileFusion& fusion, const RunMemory& run, std::byte* scratch,
+         uint64_t register_bytes)
+      : fusion_(fusion), run_(run), spare_(scratch) {
+    for (const uint32_t index : fusion.memory) {
+      registers_.push_back(index == TileFusion::kNoMemory ? nullptr
+                                                          : scratch + (index + 2) * register_bytes);
     }
     other_ = scratch + register_bytes;
-    std::byte* next = scratch + (group.memories + 2) * register_bytes;
-    for (const TileOp& op : group.ops) {
+    std::byte* next = scratch + (fusion.memories + 2) * register_bytes;
+    for (const TileOp& op : fusion.ops) {
       states_.push_back(next);
       next += StateBytesOf(op);
       scales_ = std::max(scales_, next);
@@ -54,8 +55,8 @@ class Runner {
   }
 
   void RunOnce() {
-    count_ = group_.tile_elements;
-    for (const TileOp& op : group_.once) RunOp(op, nullptr);
+    count_ = fusion_.tile_elements;
+    for (const TileOp& op : fusion_.once) RunOp(op, nullptr);
   }
 
   // `rows` rows from `row`; or of one `count` elements from `begin` of it.
@@ -63,11 +64,11 @@ class Runner {
     row_ = row;
     rows_ = rows;
     begin_ = begin;
-    const bool ends = begin + count == group_.row;
+    const bool ends = begin + count == fusion_.row;
     full_ = rows * count;
     size_t reduction = 0;
-    for (size_t i = 0; i < group_.ops.size(); ++i) {
-      const TileOp& op = group_.ops[i];
+    for (size_t i = 0; i < fusion_.ops.size(); ++i) {
+      const TileOp& op = fusion_.ops[i];
       OrderedReduction* reduces =
           op.kind == TileOp::Kind::kReduce ? &reductions_[reduction++] : nullptr;
       if (op.at_row_end && !ends) continue;
@@ -77,7 +78,7 @@ class Runner {
         first_ = row;
         count_ = rows;
       } else {
-        first_ = row * group_.row + begin;
+        first_ = row * fusion_.row + begin;
         count_ = full_;
       }
       RunOp(op, reduces);
@@ -138,7 +139,7 @@ class Runner {
   }
   uint64_t First(const TileOp& op) const {
     if (op.level != TileLevel::kBlock) return first_;
-    return row_ * BlocksOf(group_.row, op.format) + begin_ / op.format.block;
+    return row_ * BlocksOf(fusion_.row, op.format) + begin_ / op.format.block;
   }
   uint64_t Count(const TileOp& op) const {
     return op.level != TileLevel::kBlock ? count_ : rows_ * BlocksOf(columns_, op.format);
@@ -205,7 +206,7 @@ class Runner {
   void RunChain(const TileOp& op) {
     steps_.clear();
     for (const ChainLink& link : op.chain) {
-      const bool none = link.operand == TileGroup::kNoMemory;
+      const bool none = link.operand == TileFusion::kNoMemory;
       steps_.push_back({link.code, link.form, none ? nullptr : registers_[link.operand]});
     }
     chain_(steps_.data(), steps_.size(), count_);
@@ -226,7 +227,7 @@ class Runner {
     }
     for (uint64_t row = 0; row < rows_; ++row) {
       reduction.Add(elements + row * columns_ * TileBytesOf(op.type), columns_);
-      if (begin_ + columns_ != group_.row) return;
+      if (begin_ + columns_ != fusion_.row) return;
       uint64_t sum = 0;
       reduction.Finish(reinterpret_cast<std::byte*>(&sum));
       Convert(op.type, reinterpret_cast<const std::byte*>(&sum), op.from,
@@ -252,7 +253,7 @@ class Runner {
         }
         best.seen += columns_;
       }
-      if (begin_ + columns_ != group_.row) return;
+      if (begin_ + columns_ != fusion_.row) return;
       std::memcpy(results + row * TileBytesOf(op.type), &best.index, TileBytesOf(op.type));
       best = Best();
     }
@@ -300,7 +301,7 @@ class Runner {
     if (!direct) ConvertTile(DType::kF32, spare_, op.type, out, {}, op.kernel);
   }
 
-  const TileGroup& group_;
+  const TileFusion& fusion_;
   const RunMemory& run_;
   std::byte* spare_;
   std::byte* other_;
@@ -330,12 +331,12 @@ const std::byte* RunMemory::Read(const Location& at) const {
 
 std::byte* RunMemory::Write(const Location& at) const {
   if (at.kind == Location::Kind::kBuffer) return buffers[at.buffer].data() + at.offset;
-  return (at.kind == Location::Kind::kKept ? kept : arena) + at.offset;
+  return (at.kind == Location::Kind::kFromConstants ? from_constants : scratch) + at.offset;
 }
 
-uint64_t TileGroup::RegisterBytes() const { return Aligned(tile_elements * element_bytes); }
+uint64_t TileFusion::RegisterBytes() const { return Aligned(tile_elements * element_bytes); }
 
-uint64_t TileGroup::ScratchBytes() const {
+uint64_t TileFusion::ScratchBytes() const {
   uint64_t bytes = (memories + 2) * RegisterBytes();
   uint64_t scales = 0;
   for (const TileOp& op : ops) {
@@ -345,13 +346,13 @@ uint64_t TileGroup::ScratchBytes() const {
   return bytes + scales;
 }
 
-uint64_t TileGroup::Units() const {
+uint64_t TileFusion::Units() const {
   if (row <= tile_elements) return (rows + tile_rows - 1) / tile_rows;
   return keeps_rows ? rows : rows * ((row + tile_elements - 1) / tile_elements);
 }
 
-void TileGroup::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin,
-                         uint64_t end) const {
+void TileFusion::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin,
+                          uint64_t end) const {
   Runner runner(*this, run, scratch, RegisterBytes());
   runner.RunOnce();
   const uint64_t tiles = tile_elements == 0 ? 1 : (row + tile_elements - 1) / tile_elements;
@@ -380,8 +381,8 @@ void TileGroup::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begi
   }
 }
 
-void TileGroup::Run(const RunMemory& run, std::byte* scratch, size_t parts,
-                    Workers* workers) const {
+void TileFusion::Run(const RunMemory& run, std::byte* scratch, size_t parts,
+                     Workers* workers) const {
   if (IsEmpty()) return;
   const uint64_t units = Units();
   const uint64_t step = shares_bytes ? 2 : 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a TileGroup from a program that is one kernel of a plan, or from a part of such a program.
+// Makes a TileFusion from a program that is one kernel of a plan, or from a part of such a program.
 // Each value gets a register of its own; registers that do not live at the same time share memory.
 // Values that only stand for elements of memory (moves) are read where they are needed.
 // Single-threaded.
@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
-#include "compute/host/tile_group.h"
+#include "compute/host/tile_fusion.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
 
-class GroupBuilder {
+class FusionBuilder {
  public:
   // `places`: where the program's buffers are. Values of constants are appended to `constants`.
-  GroupBuilder(const Program& program, absl::Span<const Location> places,
-               std::vector<std::byte>& constants)
+  FusionBuilder(const Program& program, absl::Span<const Location> places,
+                std::vector<std::byte>& constants)
       : program_(program), places_(places), constants_(constants) {}
 
-  TileGroup Build();
+  TileFusion Build();
 
  private:
   struct Value {
@@ -36,7 +36,7 @@ class GroupBuilder {
   };
   // Bytes that the kernel writes.
   struct Range {
-    Location::Kind kind = Location::Kind::kArena;
+    Location::Kind kind = Location::Kind::kScratch;
     uint32_t buffer = 0;
     uint64_t begin = 0;
     uint64_t end = 0;
@@ -69,7 +69,7 @@ class GroupBuilder {
   // `op` makes `value`, a result of the loop, at a level.
   void Result(TileOp op, ValueId value, TileLevel level);
   void MayBeIn(size_t bytes) {
-    group_.element_bytes = group_.element_bytes < bytes ? bytes : group_.element_bytes;
+    fusion_.element_bytes = fusion_.element_bytes < bytes ? bytes : fusion_.element_bytes;
   }
 
   static constexpr uint64_t kMaxTile = 8192;  // elements; a tile has whole blocks up to this
@@ -77,7 +77,7 @@ class GroupBuilder {
   const Program& program_;
   const absl::Span<const Location> places_;
   std::vector<std::byte>& constants_;
-  TileGroup group_;
+  TileFusion fusion_;
   std::vector<Value> values_;
   uint64_t elements_ = 0;
   std::vector<Range> writes_;  // what each sink writes
