@@ -42,50 +42,50 @@ void FlightRecorder::Keep(const char* what, uint64_t a, bool transfer, uint64_t 
   MutexLock lock(mutex_);
   const uint64_t number = next_++;
   if (ring_.size() < kCapacity) ring_.emplace_back();
-  Event& event = ring_[number % kCapacity];
-  event.number = number;
-  event.monotonic_nanos = monotonic;
-  event.what = what;
-  event.a = a;
-  event.transfer = transfer;
-  event.key = key;
-  event.b = b;
-  event.c = c;
-  const size_t size = std::min(text.size(), sizeof(event.text) - 1);
-  for (size_t i = 0; i < size; ++i) {  // a dump has one line an event
-    event.text[i] = static_cast<unsigned char>(text[i]) < 0x20 ? ' ' : text[i];
+  Entry& entry = ring_[number % kCapacity];
+  entry.number = number;
+  entry.monotonic_nanos = monotonic;
+  entry.what = what;
+  entry.a = a;
+  entry.transfer = transfer;
+  entry.key = key;
+  entry.b = b;
+  entry.c = c;
+  const size_t size = std::min(text.size(), sizeof(entry.text) - 1);
+  for (size_t i = 0; i < size; ++i) {  // a dump has one line for each entry
+    entry.text[i] = static_cast<unsigned char>(text[i]) < 0x20 ? ' ' : text[i];
   }
-  event.text[size] = '\0';
+  entry.text[size] = '\0';
 }
 
-std::vector<FlightRecorder::Event> FlightRecorder::Snapshot() const {
+std::vector<FlightRecorder::Entry> FlightRecorder::Snapshot() const {
   const int64_t to_realtime = Nanos(CLOCK_REALTIME) - Nanos(CLOCK_MONOTONIC);
   MutexLock lock(mutex_);
-  std::vector<Event> events;
-  events.reserve(ring_.size());
+  std::vector<Entry> entries;
+  entries.reserve(ring_.size());
   const uint64_t first = next_ - ring_.size();
   for (uint64_t number = first; number < next_; ++number)
-    events.push_back(ring_[number % kCapacity]);
-  for (Event& event : events) event.realtime_nanos = event.monotonic_nanos + to_realtime;
-  return events;
+    entries.push_back(ring_[number % kCapacity]);
+  for (Entry& entry : entries) entry.realtime_nanos = entry.monotonic_nanos + to_realtime;
+  return entries;
 }
 
 std::string FlightRecorder::Dump() const {
-  const std::vector<Event> events = Snapshot();
+  const std::vector<Entry> entries = Snapshot();
   std::string out;
-  const int64_t origin = events.empty() ? 0 : events.front().monotonic_nanos;
-  for (const Event& event : events) {
-    const TransferId id(event.a);
-    const std::string a = event.transfer
+  const int64_t origin = entries.empty() ? 0 : entries.front().monotonic_nanos;
+  for (const Entry& entry : entries) {
+    const TransferId id(entry.a);
+    const std::string a = entry.transfer
                               ? absl::StrCat(SessionOf(id).ToString(), " transfer ", SequenceOf(id))
-                              : absl::StrCat("a=", event.a);
+                              : absl::StrCat("a=", entry.a);
     absl::StrAppendFormat(
-        &out, "  #%d %s +%.6fs %s %s b=%d c=%d%s%s%s\n", event.number,
-        absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", absl::FromUnixNanos(event.realtime_nanos),
+        &out, "  #%d %s +%.6fs %s %s b=%d c=%d%s%s%s\n", entry.number,
+        absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", absl::FromUnixNanos(entry.realtime_nanos),
                          absl::UTCTimeZone()),
-        static_cast<double>(event.monotonic_nanos - origin) / 1e9, event.what, a, event.b, event.c,
-        event.key == 0 ? "" : absl::StrFormat(" key:%016x", event.key), event.text[0] ? " " : "",
-        event.text);
+        static_cast<double>(entry.monotonic_nanos - origin) / 1e9, entry.what, a, entry.b, entry.c,
+        entry.key == 0 ? "" : absl::StrFormat(" key:%016x", entry.key), entry.text[0] ? " " : "",
+        entry.text);
   }
   return out;
 }

@@ -185,7 +185,7 @@ void ShowAgain(ferry_arena* arena, Connection& connection) {
 // at the end of the last transfer that uses the arena; nobody here waits for that.
 void Withdraw(ferry_arena* arena) {
   Session& session = *arena->session;
-  if (arena->kept != 0) session.Forget(arena->kept);
+  if (arena->told_as != 0) session.Forget(arena->told_as);
   uint64_t number;
   {
     std::lock_guard lock(arena->mutex);
@@ -266,7 +266,7 @@ StatusPtr ShowArena(ferry_arena* arena, const std::vector<int>& fds) {
                           errno);
       }
     }
-    arena->kept = session.Keep([arena](Connection& next) { ShowAgain(arena, next); });
+    arena->told_as = session.TellAgain([arena](Connection& next) { ShowAgain(arena, next); });
   }
   Connection::RegisteredArena registered;
   FERRY_CLIENT_RETURN_IF_ERROR(

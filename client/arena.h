@@ -45,8 +45,8 @@ struct ferry_arena : ferry::client::Handle<0x6172'656e'6100'0002> {
   std::vector<ferry::client::CudaSegment> segments;
   std::string ipc_handle;  // kCudaIpc
   uint64_t ipc_offset = 0;
-  bool mapped = false;  // `data` is a mapping that the library made, not the application
-  uint64_t kept = 0;    // what Session::Keep gave; 0: nothing
+  bool mapped = false;   // `data` is a mapping that the library made, not the application
+  uint64_t told_as = 0;  // what Session::TellAgain gave; 0: nothing
   std::atomic<bool> released{false};
 
   mutable std::mutex mutex;  // guards what follows

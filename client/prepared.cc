@@ -17,7 +17,7 @@ namespace {
 using Place = ferry_prepared::Place;
 
 std::string NameOf(const ferry_prepared& prepared, const Place& place) {
-  const PostBatch batch = prepared.kept.batch();
+  const PostBatch batch = prepared.copy.batch();
   return std::string(batch.direction == Direction::kRun ? "prepared jobs "
                                                         : "prepared transfers ") +
          std::to_string(place.first_id) + " to " + std::to_string(place.first_id + batch.count - 1);
@@ -27,15 +27,15 @@ StatusPtr Released() {
   return Error(kCancelled, kReasonCancelled, "the prepared batch was released");
 }
 
-// Posts the kept batch by `post`. If the daemon does not know a program of the batch any more, or
-// is another daemon, compiles the programs by `compile` and posts once more. If the cause was not a
-// program, the second refusal says so.
+// Posts the copy of a batch by `post`. If the daemon does not know a program of the batch any more,
+// or is another daemon, compiles the programs by `compile` and posts once more. If the cause was
+// not a program, the second refusal says so.
 template <typename Post, typename Compile>
-StatusPtr PostKept(KeptBatch& kept, Post post, Compile compile) {
-  FERRY_CLIENT_RETURN_IF_ERROR(kept.Join());
+StatusPtr PostCopy(BatchCopy& copy, Post post, Compile compile) {
+  FERRY_CLIENT_RETURN_IF_ERROR(copy.Join());
   StatusPtr error = post();
-  if (error == nullptr || error->reason != kReasonIdStale || kept.programs().empty()) return error;
-  for (const auto& program : kept.programs()) {
+  if (error == nullptr || error->reason != kReasonIdStale || copy.programs().empty()) return error;
+  for (const auto& program : copy.programs()) {
     FERRY_CLIENT_RETURN_IF_ERROR(compile(program->device, program->text));
   }
   return post();
@@ -55,7 +55,7 @@ AllPrepared& Living() {
 std::vector<PreparedEnd> EndsOf(const ferry_prepared& prepared) {
   std::vector<PreparedEnd> ends{{prepared.session, PlaceOf(prepared), prepared.joined.load()}};
   for (const ferry_prepared* other : Living().all) {
-    if (other != &prepared && prepared.kept.Meets(other->kept)) {
+    if (other != &prepared && prepared.copy.Meets(other->copy)) {
       ends.push_back({other->session, PlaceOf(*other), other->joined.load()});
     }
   }
@@ -72,7 +72,7 @@ uint64_t WentWell(const CounterLine& line) {
 StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
   std::string response;
   FERRY_CLIENT_RETURN_IF_ERROR(prepared.session->Call(
-      *place.life, Method::kGet, EncodeGetTransfers(place.first_id, prepared.kept.batch().count),
+      *place.life, Method::kGet, EncodeGetTransfers(place.first_id, prepared.copy.batch().count),
       &response));
   std::vector<TransferInfo> transfers;
   if (DecodeGetTransfers(response, &transfers)) {
@@ -87,12 +87,12 @@ StatusPtr Fetch(const ferry_prepared& prepared, const Place& place) {
 // Prepares the batch anew with a daemon that has come back; runs on the session's thread.
 void PrepareAgain(ferry_prepared* prepared, Connection& connection) {
   std::lock_guard posting(prepared->posting);
-  const PostBatch batch = prepared->kept.batch();
+  const PostBatch batch = prepared->copy.batch();
   PostAnswer answer;
-  StatusPtr error = prepared->kept.CheckArenas();
+  StatusPtr error = prepared->copy.CheckArenas();
   if (error == nullptr) {
-    error = PostKept(
-        prepared->kept, [&] { return connection.Post(batch, &answer); },
+    error = PostCopy(
+        prepared->copy, [&] { return connection.Post(batch, &answer); },
         [&](uint64_t device, const std::string& text) {
           std::string response;
           return connection.Call(Method::kCompile, EncodeCompile(device, text), &response);
@@ -115,11 +115,11 @@ StatusPtr PrepareFirst(ferry_prepared& prepared) {
   // The daemon was lost meanwhile, and prepared it when it came back.
   if (PlaceOf(prepared).life != nullptr) return nullptr;
   Session& session = *prepared.session;
-  const PostBatch batch = prepared.kept.batch();
+  const PostBatch batch = prepared.copy.batch();
   PostAnswer answer;
   std::shared_ptr<const Life> life;
-  FERRY_CLIENT_RETURN_IF_ERROR(PostKept(
-      prepared.kept, [&] { return session.Post(batch, &answer, &life); },
+  FERRY_CLIENT_RETURN_IF_ERROR(PostCopy(
+      prepared.copy, [&] { return session.Post(batch, &answer, &life); },
       [&](uint64_t device, const std::string& text) {
         ProgramInfo again;
         return session.Compile(device, text, &again);
@@ -131,7 +131,7 @@ StatusPtr PrepareFirst(ferry_prepared& prepared) {
 
 }  // namespace
 
-KeptBatch::KeptBatch(const PostBatch& batch)
+BatchCopy::BatchCopy(const PostBatch& batch)
     : direction_(batch.direction),
       device_(batch.device),
       domain_(static_cast<const char*>(batch.options->domain), batch.options->domain_bytes),
@@ -171,7 +171,7 @@ KeptBatch::KeptBatch(const PostBatch& batch)
   }
 }
 
-void KeptBatch::KeepRuns(const ProgramRun* runs, size_t count) {
+void BatchCopy::KeepRuns(const ProgramRun* runs, size_t count) {
   std::map<const ferry_program*, const Program*> known;
   bound_.resize(count);
   for (size_t i = 0; i < count; ++i) {
@@ -197,7 +197,7 @@ void KeptBatch::KeepRuns(const ProgramRun* runs, size_t count) {
   }
 }
 
-StatusPtr KeptBatch::Join() {
+StatusPtr BatchCopy::Join() {
   for (size_t i = 0; i < runs_.size(); ++i) {
     runs_[i].joined.clear();
     for (const ferry_binding& binding : bound_[i].bindings) {
@@ -221,7 +221,7 @@ StatusPtr KeptBatch::Join() {
   return nullptr;
 }
 
-void KeptBatch::SetJoined(bool joined) const {
+void BatchCopy::SetJoined(bool joined) const {
   for (const Bound& bound : bound_) {
     for (const ferry_binding& binding : bound.bindings) {
       if (Usable(binding.transfers)) binding.transfers->joined.store(joined);
@@ -229,7 +229,7 @@ void KeptBatch::SetJoined(bool joined) const {
   }
 }
 
-StatusPtr KeptBatch::CheckArenas() const {
+StatusPtr BatchCopy::CheckArenas() const {
   const auto check = [](const ferry_arena* arena) {
     if (Usable(arena)) return CheckArena(*arena);
     return Error(kNotFound, kReasonIdStale, "an arena of the batch was freed");
@@ -251,7 +251,7 @@ StatusPtr KeptBatch::CheckArenas() const {
   return nullptr;
 }
 
-bool KeptBatch::Meets(const KeptBatch& other) const {
+bool BatchCopy::Meets(const BatchCopy& other) const {
   if (direction_ == Direction::kRun || other.direction_ == Direction::kRun) return false;
   if (direction_ == other.direction_ || domain_ != other.domain_) return false;
   std::set<std::string_view> keys;
@@ -282,14 +282,14 @@ StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatc
                          std::unique_ptr<ferry_prepared>* made) {
   auto prepared = std::make_unique<ferry_prepared>(session, batch);
   if (session->reattaches()) {
-    prepared->kept_as =
-        session->Keep([again = prepared.get()](Connection& next) { PrepareAgain(again, next); });
+    prepared->told_as = session->TellAgain(
+        [again = prepared.get()](Connection& next) { PrepareAgain(again, next); });
   }
   if (StatusPtr error = PrepareFirst(*prepared); error != nullptr) {
     FreePrepared(prepared.release());
     return error;
   }
-  prepared->kept.SetJoined(true);
+  prepared->copy.SetJoined(true);
   {
     std::lock_guard lock(Living().mutex);
     Living().all.insert(prepared.get());
@@ -398,10 +398,10 @@ StatusPtr PreparedStatus(ferry_prepared* prepared) {
 StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.exchange(true)) return Released();
-  if (prepared->kept_as != 0) prepared->session->Forget(prepared->kept_as);
+  if (prepared->told_as != 0) prepared->session->Forget(prepared->told_as);
   const Place place = PlaceOf(*prepared);
   if (place.life == nullptr) return nullptr;  // the batch was never prepared
-  prepared->kept.SetJoined(false);
+  prepared->copy.SetJoined(false);
   if (place.first_id == 0) return nullptr;  // the daemon that came back has not prepared it again
   // Every wait ends with the batch, and its word may soon be another batch's.
   ferry_timeline_pages& pages = prepared->session->timelines().pages();
@@ -410,7 +410,7 @@ StatusPtr ReleasePrepared(ferry_prepared* prepared) {
   ParkedStreams::Get().Forget(&over, sizeof(over));
   QueuedStores::Get().Forget(&defined, sizeof(defined));
   return prepared->session->ReleasePrepared(*place.life, place.number, place.first_id,
-                                            prepared->kept.batch().count);
+                                            prepared->copy.batch().count);
 }
 
 void FreePrepared(ferry_prepared* prepared) {

@@ -21,18 +21,18 @@
 namespace ferry::client {
 
 // A copy of a posted batch, without the request id: when it is prepared anew it is another request.
-class KeptBatch {
+class BatchCopy {
  public:
-  explicit KeptBatch(const PostBatch& batch);
-  KeptBatch(const KeptBatch&) = delete;
-  KeptBatch& operator=(const KeptBatch&) = delete;
+  explicit BatchCopy(const PostBatch& batch);
+  BatchCopy(const BatchCopy&) = delete;
+  BatchCopy& operator=(const BatchCopy&) = delete;
 
   PostBatch batch() const {
     return {direction_, device_, transfers_.data(), transfers_.size() + runs_.size(),
             &options_,  true,    runs_.data()};
   }
   // True if the two batches have the two halves of at least one transfer.
-  bool Meets(const KeptBatch& other) const;
+  bool Meets(const BatchCopy& other) const;
 
   // --- For batches of jobs.
   struct Program {
@@ -81,11 +81,11 @@ class KeptBatch {
 
 struct ferry_prepared : ferry::client::Handle<0x7072'6570'6172'6504> {
   ferry_prepared(std::shared_ptr<ferry::client::Session> in, const ferry::client::PostBatch& batch)
-      : session(std::move(in)), kept(batch) {}
+      : session(std::move(in)), copy(batch) {}
 
   const std::shared_ptr<ferry::client::Session> session;
-  ferry::client::KeptBatch kept;
-  uint64_t kept_as = 0;  // what Session::Keep gave; 0: the session does not re-attach
+  ferry::client::BatchCopy copy;
+  uint64_t told_as = 0;  // what Session::TellAgain gave; 0: the session does not re-attach
   std::atomic<bool> released{false};
   std::atomic<bool> joined{false};  // a prepared job fires it
 

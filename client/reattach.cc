@@ -147,9 +147,9 @@ StatusPtr Session::Attempt(std::shared_ptr<Connection>* made) {
 
 void Session::RunKept(Connection& connection) {
   for (uint64_t done = 0;;) {
-    std::lock_guard lock(kept_mutex_);
-    const auto next = kept_.upper_bound(done);
-    if (next == kept_.end() || connection.broken()) return;
+    std::lock_guard lock(told_mutex_);
+    const auto next = told_.upper_bound(done);
+    if (next == told_.end() || connection.broken()) return;
     next->second(connection);
     done = next->first;
   }

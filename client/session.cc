@@ -226,15 +226,15 @@ const DeviceInfo* Session::FindDevice(uint64_t device) const {
   return nullptr;
 }
 
-uint64_t Session::Keep(Again again) {
-  std::lock_guard lock(kept_mutex_);
-  kept_.emplace(next_kept_, std::move(again));
-  return next_kept_++;
+uint64_t Session::TellAgain(Again again) {
+  std::lock_guard lock(told_mutex_);
+  told_.emplace(next_told_, std::move(again));
+  return next_told_++;
 }
 
-void Session::Forget(uint64_t kept) {
-  std::lock_guard lock(kept_mutex_);
-  kept_.erase(kept);
+void Session::Forget(uint64_t told) {
+  std::lock_guard lock(told_mutex_);
+  told_.erase(told);
 }
 
 uint64_t Session::ArenaBytesLeft() const {
@@ -338,13 +338,14 @@ StatusPtr Session::JoinDomain(const DomainMember& member) {
   FERRY_CLIENT_RETURN_IF_ERROR(
       OrCause(*connection, connection->Call(Method::kJoin, request, &response)));
   std::lock_guard lock(joined_mutex_);
-  uint64_t& kept = joined_[{member.domain, member.device}];  // 0: joined for the first time
-  if (kept != 0) Forget(kept);
-  kept = Keep([request](Connection& next) {
+  uint64_t& told = joined_[{member.domain, member.device}];  // 0: joined for the first time
+  if (told != 0) Forget(told);
+  told = TellAgain([request](Connection& next) {
     std::string ignored;
     next.Call(Method::kJoin, request, &ignored);
   });
-  // If the session has another connection by now, that one may have been told before this was kept.
+  // If the session has another connection by now, that one may have been told before this was
+  // registered.
   return IfCurrent(*connection, [] {});
 }
 

@@ -104,14 +104,14 @@ class Session {
   }
 
   // Registers what each next daemon must be told after a re-attach: an arena, or something that is
-  // prepared once and used often. `again` runs on the session's thread, in the order of Keep(),
-  // when the counters go on and before any other call is let in. It may block for calls on the
-  // connection that it is given, and handles its own failures. If that connection breaks, all are
-  // run again on the next one. `again` must not use the session, which has no connection meanwhile.
-  // Forget() waits until it has returned.
+  // prepared once and used often. `again` runs on the session's thread, in the order of
+  // TellAgain(), when the counters go on and before any other call is let in. It may block for
+  // calls on the connection that it is given, and handles its own failures. If that connection
+  // breaks, all are run again on the next one. `again` must not use the session, which has no
+  // connection meanwhile. Forget() waits until it has returned.
   using Again = std::function<void(Connection& connection)>;
-  uint64_t Keep(Again again);
-  void Forget(uint64_t kept);
+  uint64_t TellAgain(Again again);
+  void Forget(uint64_t told);
 
   // Bytes of the session's quota of arenas that are left by the library's own count; the daemon
   // decides.
@@ -164,13 +164,13 @@ class Session {
   uint64_t last_transfer_id_ = 0;
   std::atomic<const Welcome*> welcome_{nullptr};
 
-  std::mutex kept_mutex_;  // guards kept_; held while an entry runs
-  std::map<uint64_t, Again> kept_;
-  uint64_t next_kept_ = 1;
+  std::mutex told_mutex_;  // guards told_; held while an entry runs
+  std::map<uint64_t, Again> told_;
+  uint64_t next_told_ = 1;
 
   std::mutex joined_mutex_;  // guards joined_
   std::map<std::pair<std::string, uint64_t>, uint64_t>
-      joined_;  // by domain and device: what Keep() gave
+      joined_;  // by domain and device: what TellAgain() gave
 
   mutable std::mutex mutex_;                 // guards what follows
   mutable std::condition_variable changed_;  // notified when connection_ or over_ changes

@@ -201,7 +201,7 @@ ferry_status* ferry_prepare_receive(ferry_session* session, uint64_t device,
 }
 
 size_t ferry_prepared_size(const ferry_prepared* prepared) {
-  return Usable(prepared) ? prepared->kept.batch().count : 0;
+  return Usable(prepared) ? prepared->copy.batch().count : 0;
 }
 uint64_t ferry_prepared_first_id(const ferry_prepared* prepared) {
   return Usable(prepared) ? PlaceOf(*prepared).first_id : 0;

@@ -178,7 +178,7 @@ void SetReloaded(const Reloaded& reloaded, pb::ReloadResponse* response) {
   }
 }
 
-void SetEvent(const FlightRecorder::Event& event, pb::FlightEvent* out) {
+void SetEvent(const FlightRecorder::Entry& event, pb::FlightEvent* out) {
   out->set_number(event.number);
   SetTime(absl::FromUnixNanos(event.realtime_nanos), out->mutable_time());
   out->set_what(event.what);

@@ -38,7 +38,7 @@ void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, admin::v1::List
 void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
                 admin::v1::ListMembersResponse* out);
 void SetReloaded(const Reloaded& reloaded, admin::v1::ReloadResponse* out);
-void SetEvent(const FlightRecorder::Event& event, admin::v1::FlightEvent* out);
+void SetEvent(const FlightRecorder::Entry& event, admin::v1::FlightEvent* out);
 void SetComm(const CommRow& row, absl::Time now, admin::v1::Comm* out);
 
 // `row` is a TransferRow or an OfferRow.

@@ -407,7 +407,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       out->set_bytes(offer.bytes);
       push_if_full(++rows);
     }
-    for (const FlightRecorder::Event& event : FlightRecorder::Get().Snapshot()) {
+    for (const FlightRecorder::Entry& event : FlightRecorder::Get().Snapshot()) {
       SetEvent(event, piece.add_events());
       push_if_full(++rows);
     }

@@ -19,29 +19,29 @@ TEST(FlightRecorderTest, KeepsWhatItIsTold) {
   EXPECT_EQ(recorder.Dump(), "");
   recorder.Record("offer", 1, 2, 3, "key:1f2e");
   recorder.Record("done");
-  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
-  ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0].number, 0u);
-  EXPECT_STREQ(events[0].what, "offer");
-  EXPECT_EQ(events[0].a, 1u);
-  EXPECT_EQ(events[0].b, 2u);
-  EXPECT_EQ(events[0].c, 3u);
-  EXPECT_STREQ(events[0].text, "key:1f2e");
-  EXPECT_GT(events[0].realtime_nanos, 1'600'000'000'000'000'000);
-  EXPECT_STREQ(events[1].what, "done");
-  EXPECT_STREQ(events[1].text, "");
+  const std::vector<FlightRecorder::Entry> entries = recorder.Snapshot();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].number, 0u);
+  EXPECT_STREQ(entries[0].what, "offer");
+  EXPECT_EQ(entries[0].a, 1u);
+  EXPECT_EQ(entries[0].b, 2u);
+  EXPECT_EQ(entries[0].c, 3u);
+  EXPECT_STREQ(entries[0].text, "key:1f2e");
+  EXPECT_GT(entries[0].realtime_nanos, 1'600'000'000'000'000'000);
+  EXPECT_STREQ(entries[1].what, "done");
+  EXPECT_STREQ(entries[1].text, "");
 }
 
 TEST(FlightRecorderTest, WrapsAndKeepsTheNewest) {
   FlightRecorder recorder;
   const uint64_t total = FlightRecorder::kCapacity + 100;
   for (uint64_t i = 0; i < total; ++i) recorder.Record("event", i, 0, 0, i % 2 ? "odd" : "");
-  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
-  ASSERT_EQ(events.size(), FlightRecorder::kCapacity);
-  for (size_t i = 0; i < events.size(); ++i) {
-    EXPECT_EQ(events[i].number, i + 100);
-    EXPECT_EQ(events[i].a, i + 100);
-    EXPECT_STREQ(events[i].text, i % 2 ? "odd" : "");  // nothing left of the one before
+  const std::vector<FlightRecorder::Entry> entries = recorder.Snapshot();
+  ASSERT_EQ(entries.size(), FlightRecorder::kCapacity);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i].number, i + 100);
+    EXPECT_EQ(entries[i].a, i + 100);
+    EXPECT_STREQ(entries[i].text, i % 2 ? "odd" : "");  // nothing left of the one before
   }
 }
 
@@ -49,8 +49,8 @@ TEST(FlightRecorderTest, CutsLongTextsAndKeepsEachEventOnOneLine) {
   FlightRecorder recorder;
   recorder.Record("long", 0, 0, 0, std::string(1000, 'x'));
   recorder.Record("lines", 1, 2, 3, absl::string_view("a\nb\0c", 5));
-  const std::vector<FlightRecorder::Event> events = recorder.Snapshot();
-  EXPECT_EQ(std::string(events[0].text), std::string(63, 'x'));
+  const std::vector<FlightRecorder::Entry> entries = recorder.Snapshot();
+  EXPECT_EQ(std::string(entries[0].text), std::string(63, 'x'));
   const std::vector<std::string> lines = absl::StrSplit(recorder.Dump(), '\n');
   ASSERT_EQ(lines.size(), 3u);
   constexpr char kDate[] = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z";
@@ -75,7 +75,7 @@ TEST(FlightRecorderTest, LosesNothingOfManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<uint64_t> next(4, 0);
-  for (const FlightRecorder::Event& event : recorder.Snapshot()) {
+  for (const FlightRecorder::Entry& event : recorder.Snapshot()) {
     EXPECT_EQ(event.b, next[event.a]++);
   }
   EXPECT_THAT(next, testing::Each(1000u));

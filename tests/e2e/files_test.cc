@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using tools::kChunkBytes;
 using tools::kFirstStreamBytes;
-using tools::kPieceBytes;
+using tools::kTransferBytes;
 
 TEST_F(FilesTest, AnyFileArrivesAsItWas) {
   Start();
@@ -120,7 +120,7 @@ TEST_F(FilesTest, MemoryDoesNotGrowWithTheFile) {
 // tensors as short as they can be beside some that are cut.
 TEST_F(FilesTest, MemoryDoesNotGrowWithTheHeader) {
   Start();
-  constexpr uint64_t kLong = 4 * kPieceBytes;
+  constexpr uint64_t kLong = 4 * kTransferBytes;
   std::string longest = R"({"__metadata__":{"a":")";
   longest.append(tools::kSafetensorsMaxHeaderBytes - longest.size() - 3, 'x').append("\"}}");
   std::string most = absl::StrCat(R"({"long":{"dtype":"U8","shape":[)", kLong,
@@ -264,7 +264,7 @@ TEST_F(FilesTest, ACheckpointTravelsTensorByTensor) {
 
 TEST_F(FilesTest, ALongTensorIsCut) {
   Start();
-  const uint64_t bytes = kPieceBytes + 5;
+  const uint64_t bytes = kTransferBytes + 5;
   const std::string file = Safetensors(
       absl::StrCat(
           R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[)",

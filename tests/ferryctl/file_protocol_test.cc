@@ -94,14 +94,14 @@ TEST(PlanFileTest, BothEndsOfACheckpointPlanTheSame) {
   head->preamble.id = 0xabc;
   auto plan = PlanFile(head->preamble, head->header, "a");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->pieces.size(), tensors.size());
+  ASSERT_EQ(plan->transfers.size(), tensors.size());
   uint64_t at = head->preamble.header_bytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    EXPECT_EQ(plan->pieces[i].key, TransferKeyOf(tensors[i].name + "@0000000000000abc"));
-    EXPECT_EQ(plan->pieces[i].offset, at);
-    EXPECT_EQ(plan->pieces[i].data_type, FERRY_BF16);
-    EXPECT_EQ(plan->pieces[i].dims, tensors[i].shape);
-    at += plan->pieces[i].bytes;
+    EXPECT_EQ(plan->transfers[i].key, TransferKeyOf(tensors[i].name + "@0000000000000abc"));
+    EXPECT_EQ(plan->transfers[i].offset, at);
+    EXPECT_EQ(plan->transfers[i].data_type, FERRY_BF16);
+    EXPECT_EQ(plan->transfers[i].dims, tensors[i].shape);
+    at += plan->transfers[i].bytes;
   }
   EXPECT_EQ(at, file->bytes());
 
@@ -140,7 +140,7 @@ TEST(ReadFileHeadTest, AMalformedFileIsRefused) {
 }
 
 TEST(PlanFileTest, ALongTensorIsCutIntoPartsWithoutAType) {
-  const uint64_t bytes = 2 * kPieceBytes + 2;
+  const uint64_t bytes = 2 * kTransferBytes + 2;
   const std::string json = absl::StrCat(
       R"({"t":{"dtype":"BF16","shape":[)", bytes / 2, R"(],"data_offsets":[0,)", bytes,
       R"(]},"u":{"dtype":"U8","shape":[1],"data_offsets":[)", bytes, ",", bytes + 1, "]}}");
@@ -150,21 +150,21 @@ TEST(PlanFileTest, ALongTensorIsCutIntoPartsWithoutAType) {
   auto plan =
       PlanFile({FileKind::kSafetensors, header.size(), header.size() + bytes + 1}, header, "f");
   ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->pieces.size(), 4u);
-  EXPECT_EQ(plan->pieces[0].key, "t#0@0000000000000000");
-  EXPECT_EQ(plan->pieces[0].bytes, kPieceBytes);
-  EXPECT_EQ(plan->pieces[2].key, "t#2@0000000000000000");
-  EXPECT_EQ(plan->pieces[2].bytes, 2u);
-  EXPECT_EQ(plan->pieces[2].data_type, FERRY_UNSPECIFIED);
-  EXPECT_EQ(plan->pieces[3].key, "u@0000000000000000");
-  EXPECT_EQ(plan->pieces[3].offset, header.size() + bytes);
-  EXPECT_EQ(LongestChunk(*plan), kPieceBytes);
+  ASSERT_EQ(plan->transfers.size(), 4u);
+  EXPECT_EQ(plan->transfers[0].key, "t#0@0000000000000000");
+  EXPECT_EQ(plan->transfers[0].bytes, kTransferBytes);
+  EXPECT_EQ(plan->transfers[2].key, "t#2@0000000000000000");
+  EXPECT_EQ(plan->transfers[2].bytes, 2u);
+  EXPECT_EQ(plan->transfers[2].data_type, FERRY_UNSPECIFIED);
+  EXPECT_EQ(plan->transfers[3].key, "u@0000000000000000");
+  EXPECT_EQ(plan->transfers[3].offset, header.size() + bytes);
+  EXPECT_EQ(LongestChunk(*plan), kTransferBytes);
 }
 
 // All chunks of a plan that has a last one.
-std::vector<FileChunk> ChunksOf(const FilePlan& plan, size_t max_pieces) {
+std::vector<FileChunk> ChunksOf(const FilePlan& plan, size_t max_transfers) {
   std::vector<FileChunk> chunks;
-  ChunkCutter cutter(plan, max_pieces);
+  ChunkCutter cutter(plan, max_transfers);
   while (std::optional<FileChunk> chunk = cutter.Next()) chunks.push_back(*std::move(chunk));
   return chunks;
 }
@@ -178,8 +178,8 @@ TEST(ChunkCutterTest, ARawFileIsCutEvenly) {
   const std::vector<FileChunk> chunks = ChunksOf(plan, 1);
   ASSERT_EQ(chunks.size(), 3u);
   EXPECT_EQ(chunks[1].offset, kChunkBytes);
-  EXPECT_EQ(chunks[1].pieces[0].key, "f#1@0000000000000000");
-  EXPECT_EQ(chunks[1].pieces[0].bytes, kChunkBytes);
+  EXPECT_EQ(chunks[1].transfers[0].key, "f#1@0000000000000000");
+  EXPECT_EQ(chunks[1].transfers[0].bytes, kChunkBytes);
   EXPECT_EQ(chunks[2].bytes, 1u);
   EXPECT_EQ(LongestChunk(plan), kChunkBytes);
 }
@@ -193,7 +193,7 @@ TEST(ChunkCutterTest, TheChunksOfAStreamGrow) {
     ASSERT_TRUE(chunk.has_value());
     EXPECT_EQ(chunk->offset, offset);
     EXPECT_EQ(chunk->bytes, bytes);
-    EXPECT_EQ(chunk->pieces[0].bytes, bytes + kTrailerBytes);
+    EXPECT_EQ(chunk->transfers[0].bytes, bytes + kTrailerBytes);
     offset += bytes;
     bytes = std::min(2 * bytes, kChunkBytes);
   }
@@ -203,14 +203,14 @@ TEST(ChunkCutterTest, TensorsAreTakenTogetherByCountAndBytes) {
   FilePlan plan{{FileKind::kSafetensors, 100, 0}, "f", {}};
   uint64_t at = 100;
   for (uint64_t bytes : {uint64_t{10}, uint64_t{10}, uint64_t{10}, kChunkBytes + 1, uint64_t{0}}) {
-    plan.pieces.push_back({"k", at, bytes, 0, {}});
+    plan.transfers.push_back({"k", at, bytes, 0, {}});
     at += bytes;
   }
   const std::vector<FileChunk> chunks = ChunksOf(plan, 2);
   ASSERT_EQ(chunks.size(), 4u);
-  EXPECT_EQ(chunks[0].pieces.size(), 2u);
+  EXPECT_EQ(chunks[0].transfers.size(), 2u);
   EXPECT_EQ(chunks[0].offset, 100u);
-  EXPECT_EQ(chunks[0].pieces[1].offset, 10u);  // in the chunk
+  EXPECT_EQ(chunks[0].transfers[1].offset, 10u);  // in the chunk
   EXPECT_EQ(chunks[1].bytes, 10u);
   EXPECT_EQ(chunks[2].bytes, kChunkBytes + 1);  // longer than a chunk, so alone
   EXPECT_EQ(chunks[2].offset, 130u);

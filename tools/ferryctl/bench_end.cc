@@ -96,22 +96,22 @@ void BenchEnd::ForgetMoved() {
   moved_ = false;
 }
 
-void BenchEnd::FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
+void BenchEnd::FillTransfers(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot) {
   const uint64_t slots = Slots(bytes);
   const uint64_t stride = StrideOf(slots);
-  pieces_.resize(count);
+  transfers_.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
-    pieces_[i].key = NumberKey(key + i);
-    pieces_[i].offset = OffsetOf(first_slot + i, slots, stride, bytes);
-    pieces_[i].bytes = bytes;
+    transfers_[i].key = NumberKey(key + i);
+    transfers_[i].offset = OffsetOf(first_slot + i, slots, stride, bytes);
+    transfers_[i].bytes = bytes;
   }
 }
 
 absl::StatusOr<BatchPtr> BenchEnd::PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                            uint64_t first_slot, uint32_t timeline) {
-  FillPieces(key, count, bytes, first_slot);
+  FillTransfers(key, count, bytes, first_slot);
   target_.over_timeline = timeline;
-  ASSIGN_OR_RETURN(BatchPtr batch, Post(session_.get(), target_, arena_.get(), pieces_));
+  ASSIGN_OR_RETURN(BatchPtr batch, Post(session_.get(), target_, arena_.get(), transfers_));
   last_ = ferry_batch_first_id(batch.get()) + count - 1;
   return batch;
 }
@@ -144,9 +144,9 @@ absl::Status BenchEnd::Prepare(uint64_t key, uint64_t count, uint64_t bytes) {
   prepared_count_ = count;
   prepared_blocks_ = false;
   for (uint64_t at = 0; at < count; at += kMostPrepared) {
-    FillPieces(key + at, std::min(kMostPrepared, count - at), bytes, at);
+    FillTransfers(key + at, std::min(kMostPrepared, count - at), bytes, at);
     ASSIGN_OR_RETURN(PreparedPtr prepared,
-                     tools::Prepare(session_.get(), target_, arena_.get(), pieces_));
+                     tools::Prepare(session_.get(), target_, arena_.get(), transfers_));
     last_ = ferry_prepared_first_id(prepared.get());
     prepared_.push_back(std::move(prepared));
   }
@@ -195,9 +195,10 @@ absl::Status BenchEnd::PreparePing(uint64_t key, uint64_t bytes) {
     PostTarget target = target_;
     target.end = end;
     const bool there = (end == End::kSend) == first;
-    const Piece piece{NumberKey(key + (there ? 0 : 1)), end == End::kSend ? 0 : bytes, bytes};
+    const RangeTransfer transfer{NumberKey(key + (there ? 0 : 1)), end == End::kSend ? 0 : bytes,
+                                 bytes};
     ASSIGN_OR_RETURN(ping_[end == End::kSend ? 0 : 1],
-                     tools::Prepare(session_.get(), target, arena_.get(), {piece}));
+                     tools::Prepare(session_.get(), target, arena_.get(), {transfer}));
   }
   last_ = ferry_prepared_first_id(ping_[0].get());
   return absl::OkStatus();

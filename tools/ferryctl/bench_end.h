@@ -76,13 +76,13 @@ class BenchEnd {
  private:
   absl::StatusOr<BatchPtr> PostOne(uint64_t key, uint64_t count, uint64_t bytes,
                                    uint64_t first_slot, uint32_t timeline);
-  void FillPieces(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
-  // How many pieces of `bytes` fit the arena; and the offset of the nth piece of a batch.
+  void FillTransfers(uint64_t key, uint64_t count, uint64_t bytes, uint64_t first_slot);
+  // How many transfers of `bytes` fit the arena; and the offset of the nth transfer of a batch.
   uint64_t Slots(uint64_t bytes) const;
   uint64_t OffsetOf(uint64_t slot, uint64_t slots, uint64_t stride, uint64_t bytes) const {
     return slot % slots * stride % slots * bytes;
   }
-  // Note what was moved: slots up to `end` of pieces of `bytes`; so many bytes by blocks; by a
+  // Note what was moved: slots up to `end` of transfers of `bytes`; so many bytes by blocks; by a
   // ping.
   void MovedSlots(uint64_t bytes, uint64_t end);
   void MovedBlocks(uint64_t bytes);
@@ -99,14 +99,14 @@ class BenchEnd {
   std::vector<BatchPtr> posted_;
   std::vector<BatchPtr> parked_;
   std::vector<PreparedPtr> prepared_;
-  uint64_t prepared_bytes_ = 0;  // size of one prepared piece or block
+  uint64_t prepared_bytes_ = 0;  // size of one prepared transfer or block
   uint64_t prepared_count_ = 0;
   bool prepared_blocks_ = false;
-  PreparedPtr ping_[2];        // the send and the receive
-  uint64_t ping_bytes_ = 0;    // bytes each way
-  uint64_t last_ = 0;          // the transfer that was posted or prepared last
-  std::vector<Piece> pieces_;  // a member only to keep its capacity
-  // How many slots were moved, by the size of their pieces
+  PreparedPtr ping_[2];                   // the send and the receive
+  uint64_t ping_bytes_ = 0;               // bytes each way
+  uint64_t last_ = 0;                     // the transfer that was posted or prepared last
+  std::vector<RangeTransfer> transfers_;  // a member only to keep its capacity
+  // How many slots were moved, by the size of their transfers
   std::map<uint64_t, uint64_t> moved_slots_;
   uint64_t moved_blocks_ = 0;  // bytes, from the arena's start
   uint64_t moved_ping_ = 0;    // bytes each way

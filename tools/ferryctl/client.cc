@@ -60,29 +60,30 @@ ferry_transfer RawBlocks(const PostTarget& target, const std::string& key,
   return transfer;
 }
 
-// The pieces as the C ABI takes them; the result points to them.
-struct RawPieces {
-  RawPieces(const PostTarget& target, const ferry_arena* arena, absl::Span<const Piece> pieces)
-      : ranges(pieces.size()), transfers(pieces.size()) {
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const Piece& piece = pieces[i];
-      ranges[i] = {arena, piece.offset, piece.bytes};
+// The transfers as the C ABI takes them; the result points to them.
+struct RawTransfers {
+  RawTransfers(const PostTarget& target, const ferry_arena* arena,
+               absl::Span<const RangeTransfer> wanted)
+      : ranges(wanted.size()), transfers(wanted.size()) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const RangeTransfer& from = wanted[i];
+      ranges[i] = {arena, from.offset, from.bytes};
       ferry_transfer& transfer = transfers[i];
       transfer = {};
       transfer.remote_device = target.remote_device;
-      transfer.key = piece.key.data();
-      transfer.key_bytes = piece.key.size();
-      transfer.ranges = piece.bytes == 0 ? nullptr : &ranges[i];
-      transfer.range_count = piece.bytes == 0 ? 0 : 1;
+      transfer.key = from.key.data();
+      transfer.key_bytes = from.key.size();
+      transfer.ranges = from.bytes == 0 ? nullptr : &ranges[i];
+      transfer.range_count = from.bytes == 0 ? 0 : 1;
       transfer.has_defined_at = target.defined_at != 0;
       transfer.defined_timeline = target.defined_timeline;
       transfer.defined_value = target.defined_at;
-      transfer.data_type = piece.data_type;
-      if (piece.data_type != FERRY_UNSPECIFIED) {
+      transfer.data_type = from.data_type;
+      if (from.data_type != FERRY_UNSPECIFIED) {
         static constexpr int64_t kScalar =
             0;  // no dimensions are said by a pointer and a count of 0
-        transfer.dims = piece.dims.empty() ? &kScalar : piece.dims.data();
-        transfer.dim_count = piece.dims.size();
+        transfer.dims = from.dims.empty() ? &kScalar : from.dims.data();
+        transfer.dim_count = from.dims.size();
       }
     }
   }
@@ -139,13 +140,14 @@ absl::StatusOr<PreparedPtr> PrepareBlocks(ferry_session* session, const PostTarg
 }
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
-                              const ferry_arena* arena, absl::Span<const Piece> pieces) {
-  return PostRaw(session, target, RawPieces(target, arena, pieces).transfers);
+                              const ferry_arena* arena, absl::Span<const RangeTransfer> wanted) {
+  return PostRaw(session, target, RawTransfers(target, arena, wanted).transfers);
 }
 
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
-                                    const ferry_arena* arena, absl::Span<const Piece> pieces) {
-  return PrepareRaw(session, target, RawPieces(target, arena, pieces).transfers);
+                                    const ferry_arena* arena,
+                                    absl::Span<const RangeTransfer> wanted) {
+  return PrepareRaw(session, target, RawTransfers(target, arena, wanted).transfers);
 }
 
 std::string RouteTaken(ferry_session* session, uint64_t transfer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libferry for the tools: owning pointers to its handles, its errors as absl::Status, and batches
-// made of pieces of one arena. Handles may be used from any thread, as ferry.h says. What a session
+// made of ranges of one arena. Handles may be used from any thread, as ferry.h says. What a session
 // has made may be freed after the session (ferry.h lets handles outlive it).
 #pragma once
 
@@ -54,7 +54,7 @@ inline std::byte* DataOf(const ArenaPtr& arena) {
 enum class End { kSend, kReceive };
 
 // One transfer: a contiguous range of the batch's arena. A transfer without bytes needs no arena.
-struct Piece {
+struct RangeTransfer {
   std::string key;
   uint64_t offset = 0;
   uint64_t bytes = 0;
@@ -79,11 +79,12 @@ struct PostTarget {
 };
 
 absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target,
-                              const ferry_arena* arena, absl::Span<const Piece> pieces);
+                              const ferry_arena* arena, absl::Span<const RangeTransfer> transfers);
 
 // As Post; the transfers can then be fired again and again.
 absl::StatusOr<PreparedPtr> Prepare(ferry_session* session, const PostTarget& target,
-                                    const ferry_arena* arena, absl::Span<const Piece> pieces);
+                                    const ferry_arena* arena,
+                                    absl::Span<const RangeTransfer> transfers);
 
 // Posts one transfer of blocks that are picked by index.
 absl::StatusOr<BatchPtr> PostBlocks(ferry_session* session, const PostTarget& target,

@@ -216,15 +216,15 @@ bool CanBeSaid(const std::vector<uint64_t>& shape) {
          std::all_of(shape.begin(), shape.end(), [](uint64_t dim) { return dim <= INT64_MAX; });
 }
 
-// Adds a tensor that is too long for one piece, in parts.
-void CutTensor(const Piece& whole, absl::string_view name, uint64_t id,
-               std::vector<Piece>& pieces) {
-  for (uint64_t at = 0; at < whole.bytes; at += kPieceBytes) {
-    Piece part;
-    part.key = OfSending(absl::StrCat(name, "#", at / kPieceBytes), id);
+// Adds a tensor that is too long for one transfer, in parts.
+void CutTensor(const RangeTransfer& whole, absl::string_view name, uint64_t id,
+               std::vector<RangeTransfer>& transfers) {
+  for (uint64_t at = 0; at < whole.bytes; at += kTransferBytes) {
+    RangeTransfer part;
+    part.key = OfSending(absl::StrCat(name, "#", at / kTransferBytes), id);
     part.offset = whole.offset + at;
-    part.bytes = std::min(kPieceBytes, whole.bytes - at);
-    pieces.push_back(std::move(part));
+    part.bytes = std::min(kTransferBytes, whole.bytes - at);
+    transfers.push_back(std::move(part));
   }
 }
 
@@ -249,23 +249,23 @@ absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view he
       SentKey(file_key, preamble.id), ReceivedKey(file_key, preamble.id),
       MetKey(file_key, preamble.id)};
   for (const SafetensorsTensor& tensor : parsed.tensors) {
-    const size_t first = plan.pieces.size();
-    Piece piece;
-    piece.key = OfSending(tensor.name, preamble.id);
-    piece.offset = preamble.header_bytes + tensor.begin;
-    piece.bytes = tensor.end - tensor.begin;
+    const size_t first = plan.transfers.size();
+    RangeTransfer transfer;
+    transfer.key = OfSending(tensor.name, preamble.id);
+    transfer.offset = preamble.header_bytes + tensor.begin;
+    transfer.bytes = tensor.end - tensor.begin;
     // A type or shape that a transfer cannot have is left out; the bytes are compared anyway.
     if (tensor.type != nullptr && CanBeSaid(tensor.shape)) {
-      piece.data_type = tensor.type->data_type;
-      piece.dims.assign(tensor.shape.begin(), tensor.shape.end());
+      transfer.data_type = tensor.type->data_type;
+      transfer.dims.assign(tensor.shape.begin(), tensor.shape.end());
     }
-    if (piece.bytes > kPieceBytes) {
-      CutTensor(piece, tensor.name, preamble.id, plan.pieces);
+    if (transfer.bytes > kTransferBytes) {
+      CutTensor(transfer, tensor.name, preamble.id, plan.transfers);
     } else {
-      plan.pieces.push_back(std::move(piece));
+      plan.transfers.push_back(std::move(transfer));
     }
-    for (size_t i = first; i < plan.pieces.size(); ++i) {
-      if (taken.insert(plan.pieces[i].key).second) continue;
+    for (size_t i = first; i < plan.transfers.size(); ++i) {
+      if (taken.insert(plan.transfers[i].key).second) continue;
       return Error(
           absl::StatusCode::kInvalidArgument, Reason::kKeyInUse,
           absl::StrCat("plan file: tensor '", tensor.name,
@@ -300,8 +300,8 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
   return head;
 }
 
-ChunkCutter::ChunkCutter(const FilePlan& plan, size_t max_pieces)
-    : plan_(plan), max_pieces_(max_pieces), offset_(plan.preamble.header_bytes) {}
+ChunkCutter::ChunkCutter(const FilePlan& plan, size_t max_transfers)
+    : plan_(plan), max_transfers_(max_transfers), offset_(plan.preamble.header_bytes) {}
 
 std::optional<FileChunk> ChunkCutter::Next() {
   if (plan_.preamble.kind == FileKind::kSafetensors) return NextOfTensors();
@@ -314,10 +314,10 @@ std::optional<FileChunk> ChunkCutter::Next() {
     chunk.bytes = std::min(plan_.preamble.file_bytes - offset_, kChunkBytes);
     if (chunk.bytes == 0) return std::nullopt;
   }
-  Piece piece;
-  piece.key = OfSending(absl::StrCat(plan_.key, "#", number_), plan_.preamble.id);
-  piece.bytes = chunk.bytes + (stream ? kTrailerBytes : 0);
-  chunk.pieces.push_back(std::move(piece));
+  RangeTransfer transfer;
+  transfer.key = OfSending(absl::StrCat(plan_.key, "#", number_), plan_.preamble.id);
+  transfer.bytes = chunk.bytes + (stream ? kTrailerBytes : 0);
+  chunk.transfers.push_back(std::move(transfer));
   offset_ += chunk.bytes;
   ++number_;
   return chunk;
@@ -326,16 +326,16 @@ std::optional<FileChunk> ChunkCutter::Next() {
 std::optional<FileChunk> ChunkCutter::NextOfTensors() {
   FileChunk chunk;
   chunk.offset = offset_;
-  while (number_ < plan_.pieces.size() && chunk.pieces.size() < max_pieces_) {
-    const Piece& next = plan_.pieces[number_];
-    if (!chunk.pieces.empty() && chunk.bytes + next.bytes > kChunkBytes) break;
-    chunk.pieces.push_back(next);
-    chunk.pieces.back().offset = chunk.bytes;
+  while (number_ < plan_.transfers.size() && chunk.transfers.size() < max_transfers_) {
+    const RangeTransfer& next = plan_.transfers[number_];
+    if (!chunk.transfers.empty() && chunk.bytes + next.bytes > kChunkBytes) break;
+    chunk.transfers.push_back(next);
+    chunk.transfers.back().offset = chunk.bytes;
     chunk.bytes += next.bytes;
     ++number_;
   }
   offset_ += chunk.bytes;
-  if (chunk.pieces.empty()) return std::nullopt;
+  if (chunk.transfers.empty()) return std::nullopt;
   return chunk;
 }
 
@@ -347,7 +347,7 @@ std::optional<uint64_t> BytesOf(const FilePlan& plan) {
 uint64_t LongestChunk(const FilePlan& plan) {
   if (plan.preamble.kind == FileKind::kStream) return kChunkBytes + kTrailerBytes;
   uint64_t longest = std::min(plan.preamble.file_bytes - plan.preamble.header_bytes, kChunkBytes);
-  for (const Piece& piece : plan.pieces) longest = std::max(longest, piece.bytes);
+  for (const RangeTransfer& transfer : plan.transfers) longest = std::max(longest, transfer.bytes);
   return longest;
 }
 

@@ -15,7 +15,7 @@
 //     same memory:
 //     - A raw file: chunks of kChunkBytes (the last one shorter) as "F#0@I", "F#1@I", ...
 //     - A .safetensors file: one transfer for each tensor, as "name@I", with its dtype and shape. A
-//       tensor of more than kPieceBytes is cut into "name#0@I", "name#1@I", ... without a type.
+//       tensor of more than kTransferBytes is cut into "name#0@I", "name#1@I", ... without a type.
 //     - A stream, whose length nobody knows: chunks as of a raw file, the first ones shorter, each
 //       followed by kTrailerBytes that say how many of its bytes are the stream's. The first chunk
 //       that is not full is the last.
@@ -82,7 +82,7 @@ absl::Status InTermsOfFile(const absl::Status& status, absl::string_view file_ke
 // to stay in the caches between reading, moving and writing.
 inline constexpr uint64_t kChunkBytes = uint64_t{8} << 20;
 // The longest tensor that is not cut.
-inline constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+inline constexpr uint64_t kTransferBytes = uint64_t{32} << 20;
 // The size of a stream's first chunk. Each chunk is twice as long as the one before, up to
 // kChunkBytes.
 inline constexpr uint64_t kFirstStreamBytes = uint64_t{64} << 10;
@@ -96,7 +96,7 @@ struct FilePlan {
   Preamble preamble;
   std::string key;
   // For a .safetensors file, its tensors in order; offsets are within the file, without gaps.
-  std::vector<Piece> pieces;
+  std::vector<RangeTransfer> transfers;
 };
 absl::StatusOr<FilePlan> PlanFile(const Preamble& preamble, absl::string_view header,
                                   absl::string_view file_key);
@@ -113,9 +113,9 @@ absl::StatusOr<FileHead> ReadFileHead(const InputFile& file, absl::string_view p
 
 // A contiguous part of the file, posted in one call.
 struct FileChunk {
-  uint64_t offset = 0;        // offset in the file
-  uint64_t bytes = 0;         // size in the file; of a stream the most it can be
-  std::vector<Piece> pieces;  // their offsets are within the chunk
+  uint64_t offset = 0;                   // offset in the file
+  uint64_t bytes = 0;                    // size in the file; of a stream the most it can be
+  std::vector<RangeTransfer> transfers;  // their offsets are within the chunk
 };
 
 // The trailer after a stream's chunk: how many of the chunk's bytes, from its start, are the
@@ -127,17 +127,17 @@ absl::StatusOr<uint64_t> DecodeTrailer(absl::string_view trailer, uint64_t chunk
 // Cuts a file into chunks.
 class ChunkCutter {
  public:
-  // `plan` must outlive the cutter. `max_pieces`: the most pieces of one chunk.
-  ChunkCutter(const FilePlan& plan, size_t max_pieces);
+  // `plan` must outlive the cutter. `max_transfers`: the most transfers of one chunk.
+  ChunkCutter(const FilePlan& plan, size_t max_transfers);
   // The next chunk; nothing after the last. A stream has no last chunk.
   std::optional<FileChunk> Next();
 
  private:
   std::optional<FileChunk> NextOfTensors();
   const FilePlan& plan_;
-  const size_t max_pieces_;
+  const size_t max_transfers_;
   uint64_t offset_;
-  uint64_t number_ = 0;  // chunks before; for a .safetensors file pieces before
+  uint64_t number_ = 0;  // chunks before; for a .safetensors file transfers before
 };
 
 // The size of the file; nothing for a stream.

@@ -79,9 +79,9 @@ absl::StatusOr<uint64_t> FileRing::Trailer(uint64_t number, const FileChunk& chu
 
 absl::StatusOr<BatchPtr> FileRing::Post(ferry_session* session, const PostTarget& target,
                                         uint64_t number, const FileChunk& chunk) const {
-  std::vector<Piece> pieces = chunk.pieces;
-  for (Piece& piece : pieces) piece.offset += Begin(number);
-  return tools::Post(session, target, arena_.get(), pieces);
+  std::vector<RangeTransfer> transfers = chunk.transfers;
+  for (RangeTransfer& transfer : transfers) transfer.offset += Begin(number);
+  return tools::Post(session, target, arena_.get(), transfers);
 }
 
 }  // namespace ferry::tools

@@ -41,7 +41,7 @@ class FileRing {
   absl::Status SetTrailer(uint64_t number, const FileChunk& chunk, uint64_t bytes) const;
   absl::StatusOr<uint64_t> Trailer(uint64_t number, const FileChunk& chunk) const;
 
-  // Posts the chunk's pieces at its slot.
+  // Posts the chunk's transfers at its slot.
   absl::StatusOr<BatchPtr> Post(ferry_session* session, const PostTarget& target, uint64_t number,
                                 const FileChunk& chunk) const;
 

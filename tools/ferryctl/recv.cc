@@ -155,7 +155,7 @@ class RecvCommand : public Command {
       const Posted& front = posted.front();
       RETURN_IF_ERROR(promises.Wait(front.batch));
       summary.moving = absl::Now() - first_post;
-      summary.buffers += front.chunk.pieces.size();
+      summary.buffers += front.chunk.transfers.size();
       session.last = ferry_batch_first_id(front.batch.get());
       uint64_t bytes = front.chunk.bytes;
       if (plan.preamble.kind == FileKind::kStream) {

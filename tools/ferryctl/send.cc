@@ -169,7 +169,7 @@ class SendCommand : public Command {
       ASSIGN_OR_RETURN(BatchPtr batch,
                        ring.Post(session.session.get(), session.target, number, *chunk));
       session.last = ferry_batch_first_id(batch.get()) + ferry_batch_size(batch.get()) - 1;
-      summary.buffers += chunk->pieces.size();
+      summary.buffers += chunk->transfers.size();
       posted.push_back({std::move(batch), *bytes});
     }
     RETURN_IF_ERROR(settle(0));
