@@ -23,8 +23,8 @@ SerialExecutor::SerialExecutor(std::string name)
 
 SerialExecutor::~SerialExecutor() { Stop(); }
 
-void SerialExecutor::SetAfterBatch(AfterBatch after_batch) {
-  RunAndWait([&] { after_batch_ = std::move(after_batch); });
+void SerialExecutor::SetAfterTasks(AfterTasks after_tasks) {
+  RunAndWait([&] { after_tasks_ = std::move(after_tasks); });
 }
 
 void SerialExecutor::AwaitRoom() {
@@ -73,7 +73,7 @@ void SerialExecutor::PostOrRun(Task task) {
     const AtHome at(home_);
     task();
     task = nullptr;
-    if (after_batch_) next = after_batch_();
+    if (after_tasks_) next = after_tasks_();
   }
   bool wake = false;
   {
@@ -128,7 +128,7 @@ void SerialExecutor::RunAndWait(Task task) {
 void SerialExecutor::Run() {
   const AtHome at(home_);
   pthread_setname_np(pthread_self(), home_.name().substr(0, 15).c_str());
-  std::vector<Task> batch;
+  std::vector<Task> tasks;
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -148,19 +148,19 @@ void SerialExecutor::Run() {
       sleeping_ = false;
       if (queue_.empty() && stopping_) return;
       running_ = true;
-      batch.swap(queue_);
+      tasks.swap(queue_);
     }
-    if (batch.size() >= kMostWaiting) drained_.notify_all();
-    absl::Time since = batch.size() > 1 ? MonotonicNow() : absl::InfiniteFuture();
-    for (size_t i = 0; i < batch.size(); ++i) {
-      if (i > 0 && after_batch_ && MonotonicNow() - since >= kLongBatch) {
-        after_batch_();  // for those who wait for what the tasks so far have caused, or for a timer
+    if (tasks.size() >= kMostWaiting) drained_.notify_all();
+    absl::Time since = tasks.size() > 1 ? MonotonicNow() : absl::InfiniteFuture();
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (i > 0 && after_tasks_ && MonotonicNow() - since >= kLongRun) {
+        after_tasks_();  // for those who wait for what the tasks so far have caused, or for a timer
         since = MonotonicNow();
       }
-      batch[i]();
+      tasks[i]();
     }
-    batch.clear();
-    const absl::Time next = after_batch_ ? after_batch_() : absl::InfiniteFuture();
+    tasks.clear();
+    const absl::Time next = after_tasks_ ? after_tasks_() : absl::InfiniteFuture();
     MutexLock lock(mutex_);
     running_ = false;
     next_ = next;

@@ -43,23 +43,23 @@ absl::Time MonotonicNow();
 // may run tasks too; they still run one at a time, in order, and each sees what those before it
 // did.
 //
-// `after_batch` runs after each run of tasks before the thread waits again, and within a run each
-// time that this has lasted for kLongBatch. It returns when it must run next at the latest
+// `after_tasks` runs after each run of tasks before the thread waits again, and within a run each
+// time that this has lasted for kLongRun. It returns when it must run next at the latest
 // (absl::InfiniteFuture(): only after tasks). Timers, and the sending of what tasks have collected,
 // live there.
 class SerialExecutor : public Executor {
  public:
-  using AfterBatch = absl::AnyInvocable<absl::Time()>;
+  using AfterTasks = absl::AnyInvocable<absl::Time()>;
   // With this many waiting tasks PostOrRun and PostLong block.
   static constexpr size_t kMostWaiting = 1024;
-  static constexpr absl::Duration kLongBatch = absl::Milliseconds(5);
+  static constexpr absl::Duration kLongRun = absl::Milliseconds(5);
 
   explicit SerialExecutor(std::string name);
   // Runs what was posted before, then joins the thread.
   ~SerialExecutor() override;
 
   // Only before the first Post.
-  void SetAfterBatch(AfterBatch after_batch);
+  void SetAfterTasks(AfterTasks after_tasks);
   void Post(Task task) override;
   void PostOrRun(Task task) override;
   void PostLong(Task task) override;
@@ -80,7 +80,7 @@ class SerialExecutor : public Executor {
   bool Push(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Home home_;
-  AfterBatch after_batch_;
+  AfterTasks after_tasks_;
   Mutex mutex_;
   std::condition_variable_any wake_;
   std::condition_variable_any drained_;
@@ -88,7 +88,7 @@ class SerialExecutor : public Executor {
   bool running_ ABSL_GUARDED_BY(mutex_) = false;   // a thread runs tasks
   bool sleeping_ ABSL_GUARDED_BY(mutex_) = false;  // the thread waits, at most until `wakes_at_`
   absl::Time wakes_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // When after_batch_ wants to run.
+  // When after_tasks_ wants to run.
   absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

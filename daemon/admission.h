@@ -5,7 +5,7 @@
 // the descriptors, or the time of the door's thread, that others need. Any thread.
 //
 // A connection has a Pass, and counts until its Pass is destroyed. A connection of which nobody
-// knows yet whether it is of use may give way: when a newcomer needs its place, the oldest such
+// knows yet whether it is of use may give way: when a newcomer needs its seat, the oldest such
 // connection is asked to leave. It must be the newcomer's own if his share is full, else one of the
 // visitor with most of them. So a visitor who holds many of them keeps nobody out. A visitor who
 // says soon what he comes for is not disturbed. A connection that was asked to leave counts until
@@ -50,7 +50,7 @@ class Admission {
     // Connects of one visitor that may come at once before that rate counts
     double at_once_each = 0;
   };
-  // The right of one connection to be open. Destroying it gives the place back.
+  // The right of one connection to be open. Destroying it gives the seat back.
   class Pass {
    public:
     Pass() = default;
@@ -85,8 +85,8 @@ class Admission {
   // The Pass of a new connection. RESOURCE_EXHAUSTED/TOO_MANY_SESSIONS names the bound that is
   // reached and when to try again.
   absl::StatusOr<Pass> Admit(const Visitor& visitor, absl::Time now);
-  // True if all places are taken and a connection that was asked to leave is still there. There
-  // will be a place soon, unless closing takes long.
+  // True if all seats are taken and a connection that was asked to leave is still there. There
+  // will be a seat soon, unless closing takes long.
   bool BeingLeft() const;
   // From now on. Connections that are open stay open, even if they are more than the new bounds
   // allow.

@@ -164,7 +164,7 @@ absl::Status Daemon::Impl::Start() {
   MakeTables();
   MakeDrainer();
   RETURN_IF_ERROR(MakeServers());
-  control.SetAfterBatch([this] { return AfterBatch(); });
+  control.SetAfterTasks([this] { return AfterTasks(); });
   RETURN_IF_ERROR(OpenDoor());
   StartPulse();
   for (const char* service : {"", "startup", "readiness", "liveness", "ferry.v1.TransferService"}) {
@@ -182,14 +182,14 @@ absl::Status Daemon::Impl::Start() {
   return absl::OkStatus();
 }
 
-absl::Time Daemon::Impl::AfterBatch() {
+absl::Time Daemon::Impl::AfterTasks() {
   const absl::Time now = control.Now();
   sessions->OnTime(now);
   absl::Time next = std::min(peers->OnTime(now), drainer->EndWhatCannotEnd(now));
   next = std::min(
       {next, jobs->OnTime(now), connections.CloseSilent(now), peer_connections.CloseSilent(now)});
   do {
-    next = std::min(next, driver->AfterBatch());
+    next = std::min(next, driver->AfterTasks());
   } while (jobs->Join());
   for (Task& task : std::exchange(later, {})) task();
   return std::min({next, sessions->NextTimer(), drainer->OnTime(now)});

@@ -225,8 +225,8 @@ absl::Status Daemon::Impl::MakeNetworkRoutes(LocalDevice& device, const UcxApi* 
 
 // A lane's answer of many operations is several tasks of control.
 void Daemon::Impl::OnResults(std::vector<OpResult> results) {
-  constexpr size_t kAtOnce = 4 * TransferDriver::kPart;
-  const bool many = results.size() > TransferDriver::kPart;
+  constexpr size_t kAtOnce = 4 * TransferDriver::kPostsAtOnce;
+  const bool many = results.size() > TransferDriver::kPostsAtOnce;
   const auto post = [&](std::vector<OpResult> part) {
     Task task = [this, part = std::move(part)]() mutable { driver->OnResults(std::move(part)); };
     many ? control.PostLong(std::move(task)) : control.PostOrRun(std::move(task));

@@ -135,22 +135,23 @@ void Daemon::Impl::ServeGrpc(UniqueFd client, UniqueFd admin_socket) {
       serve(credentials->uid, *fd);
     };
   };
-  door.Listen(
-      "client.sock", std::move(client),
-      to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); }, Doors::kFirstCall),
-      &doors.client);
+  door.Listen("client.sock", std::move(client),
+              to_grpc([this](uid_t user, int fd) { client_servers->Serve(user, fd); },
+                      SocketBounds::kFirstCall),
+              &socket_bounds.client);
   door.Listen("admin.sock", std::move(admin_socket),
               to_grpc([this](uid_t, int fd) { admin_server->Serve(fd); }, absl::InfiniteDuration()),
-              &doors.admin);
+              &socket_bounds.admin);
 }
 
 void Daemon::Impl::ServePeers(UniqueFd peer_tcp) {
   PeerPortHooks hooks;
   hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
-    absl::StatusOr<int> fd = peer_connections.Admit(
-        std::move(socket), Credentials{}, std::move(pass), control.Now() + Doors::kIntroduction);
+    absl::StatusOr<int> fd =
+        peer_connections.Admit(std::move(socket), Credentials{}, std::move(pass),
+                               control.Now() + SocketBounds::kIntroduction);
     if (!fd.ok()) return;
-    control.Post([] {});  // AfterBatch is to know of the time
+    control.Post([] {});  // AfterTasks is to know of the time
     peer_server->Serve(*fd);
   };
   // It counts as a stranger's until it has proven what it is of.
@@ -161,16 +162,17 @@ void Daemon::Impl::ServePeers(UniqueFd peer_tcp) {
     });
   };
   door.Listen("peer port", std::move(peer_tcp), ServePeerPort(door, std::move(hooks)),
-              &doors.strangers);
+              &socket_bounds.strangers);
 }
 
 void Daemon::Impl::ServeMetricsPage(UniqueFd metrics, UniqueFd metrics_tcp) {
   const auto metrics_text = [this] { return MetricsPage(); };
   door.Listen("metrics.sock", std::move(metrics),
-              ServeMetrics(door, control, metrics_text, absl::ZeroDuration()), &doors.metrics);
+              ServeMetrics(door, control, metrics_text, absl::ZeroDuration()),
+              &socket_bounds.metrics);
   if (metrics_tcp.valid()) {
     door.Listen("metrics port", std::move(metrics_tcp),
-                ServeMetrics(door, control, metrics_text, kPageAge), &doors.metrics_port);
+                ServeMetrics(door, control, metrics_text, kPageAge), &socket_bounds.metrics_port);
   }
 }
 
@@ -211,7 +213,7 @@ void Daemon::Impl::ServePeerSocket(UniqueFd listener) {
         std::move(pass));
     if (!peers->TrustsUid(credentials->uid)) door.MayGiveWay(added);  // none of the daemons'
   };
-  door.Listen("peer.sock", std::move(listener), on_peer_socket, &doors.peer_socket);
+  door.Listen("peer.sock", std::move(listener), on_peer_socket, &socket_bounds.peer_socket);
 }
 
 void Daemon::Impl::OnAttachPacket(Door::ConnectionId connection, const Credentials& who,
@@ -252,7 +254,7 @@ void Daemon::Impl::ServeSessions(UniqueFd attach) {
     control.Post(
         [this, connection, who = *credentials] { sessions->OnConnected(connection, who); });
   };
-  door.Listen("attach.sock", std::move(attach), on_attach, &doors.attach,
+  door.Listen("attach.sock", std::move(attach), on_attach, &socket_bounds.attach,
               [](const absl::Status& why) {
                 AttachReply reply;
                 reply.error = why;

@@ -16,7 +16,6 @@
 #include "base/fd.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
-#include "daemon/doors.h"
 #include "daemon/drainer.h"
 #include "daemon/job_runner.h"
 #include "daemon/job_table.h"
@@ -31,6 +30,7 @@
 #include "daemon/rpc/grpc_server.h"
 #include "daemon/rpc/health_service.h"
 #include "daemon/session/session_table.h"
+#include "daemon/socket_bounds.h"
 #include "daemon/supervisor.h"
 #include "daemon/transfer_driver.h"
 #include "device/cuda/nvml.h"
@@ -59,7 +59,7 @@ struct Daemon::Impl {
                   [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
             }),
         compute("compute", Lane::DefaultSpin()),
-        doors(config, connections, peer_connections),
+        socket_bounds(config, connections, peer_connections),
         reloads(std::move(ask_reload)) {}
 
   absl::Status Start();
@@ -121,7 +121,7 @@ struct Daemon::Impl {
   // Posts to control what a packet asks for.
   void ToControl(const Door::Packet& packet, Task task);
   absl::StatusOr<Door::ConnectionId> ConnectToPeer(PeerId peer, const std::string& path);
-  absl::Time AfterBatch();
+  absl::Time AfterTasks();
   std::string MetricsPage();
   // Ends a prepared batch of transfers or of jobs, named by the first of them.
   void EndPrepared(TransferId first, const absl::Status& why) {
@@ -177,7 +177,7 @@ struct Daemon::Impl {
   Lane compute;
   ConnectionTable connections{ConnectionTable::Of::kClients};
   ConnectionTable peer_connections{ConnectionTable::Of::kPeers};
-  Doors doors;
+  SocketBounds socket_bounds;
   LocalDevices devices;
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;

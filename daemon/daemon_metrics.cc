@@ -173,8 +173,8 @@ void Daemon::Impl::ExportLimits(std::vector<prometheus::MetricFamily>& families)
   add_of_session("session_arenas", config.limits.session_arenas, fullest.arenas);
   add_of_session("transfers_in_flight", config.limits.transfers_in_flight,
                  fullest.transfers_in_flight);
-  add_of_session("session_kept_bytes", config.limits.session_kept_bytes, fullest.kept_bytes);
-  add("uid_kept_bytes", config.limits.uid_kept_bytes, fullest.kept_of_uid);
+  add_of_session("session_kept_bytes", config.limits.session_kept_bytes, fullest.record_bytes);
+  add("uid_kept_bytes", config.limits.uid_kept_bytes, fullest.record_bytes_of_uid);
   uint64_t on_gpu = 0, of_comms = 0;
   for (const auto& device : devices.list) {
     if (device->gpu != nullptr) on_gpu = std::max(on_gpu, device->arena_bytes);

@@ -33,7 +33,7 @@ absl::StatusOr<Reloaded> Daemon::Impl::GoOverTo(const Config& loaded) {
   driver->SetBounds(EngineBoundsOf(config));
   driver->comms().SetBounds(config.limits.comm_bytes_per_gpu, config.transfer.nccl.idle);
   jobs->SetLimits(JobLimitsOf(config));
-  doors.Configure(config);
+  socket_bounds.Configure(config);
   GoOverTo(members);
   FERRY_CHECK(SetLogLevel(config.log.level).ok());  // the table of settings has checked the level
   return Reloaded{reloads.generation() + 1, std::move(changes)};

@@ -35,15 +35,15 @@ struct Door::Entry {
   std::function<void(ConnectionId, int)> readable;
   Admission* admission = nullptr;
   std::function<std::string(const absl::Status&)> farewell;
-  // For a listener: since when newcomers wait for places that are being left.
+  // For a listener: since when newcomers wait for seats that are being left.
   absl::Time being_left = absl::InfiniteFuture();
   Admission::Pass pass;
   // Closes the socket on a Closer's thread, because descriptors may still be in its queue. The
-  // connection keeps its place until it is closed.
+  // connection keeps its seat until it is closed.
   ~Entry() {
     if (kind == Kind::kListener || !fd.valid()) return;
     const uid_t uid = pass.uid();
-    Closer::Get().Close(uid, std::move(fd), [place = std::move(pass)] {});
+    Closer::Get().Close(uid, std::move(fd), [seat = std::move(pass)] {});
   }
 
   // What the connection did not take yet. As long as there is any, nothing is read from it.
@@ -280,7 +280,7 @@ void Door::Accept(Entry& entry) {
   if (*closing_ >= kMostClosing) return Rest(entry);
   bool refused = false;
   for (int budget = kAcceptsAtOnce; budget > 0; --budget) {
-    if (WaitsForPlaces(entry)) return Rest(entry);
+    if (WaitsForSeats(entry)) return Rest(entry);
     UniqueFd connection(accept4(entry.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection.valid()) {
       refused |= !Welcome(entry, std::move(connection));
@@ -298,7 +298,7 @@ void Door::Accept(Entry& entry) {
 }
 
 // Connections are closed by other threads, later than the next newcomer comes to the door.
-bool Door::WaitsForPlaces(Entry& listener) {
+bool Door::WaitsForSeats(Entry& listener) {
   if (listener.admission == nullptr || !listener.admission->BeingLeft()) {
     listener.being_left = absl::InfiniteFuture();
     return false;

@@ -75,7 +75,7 @@ class Door {
   // has refused somebody.
   static constexpr int kAcceptsAtOnce = 16;
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
-  // While places are being left (Admission::BeingLeft), newcomers wait up to this long before they
+  // While seats are being left (Admission::BeingLeft), newcomers wait up to this long before they
   // are refused.
   static constexpr absl::Duration kLeaving = absl::Seconds(1);
   // While this many refused connections are not closed yet, none is accepted.
@@ -114,11 +114,11 @@ class Door {
   // its uid (that of `pass`) has sent wait to be closed (Closer::Clogged).
   ConnectionId AddPackets(UniqueFd socket, UniqueFd process, OnPacket on_packet, OnClosed on_closed,
                           Admission::Pass pass = Admission::Pass());
-  // From here on the connection is closed when its place is needed (Admission). Call it in
+  // From here on the connection is closed when its seat is needed (Admission). Call it in
   // OnAccept.
   void MayGiveWay(ConnectionId id);
   // Calls `readable` whenever the stream socket has data or was closed. Closes the connection after
-  // `patience`, or when its place is needed (Admission). For HTTP. Call it in OnAccept.
+  // `patience`, or when its seat is needed (Admission). For HTTP. Call it in OnAccept.
   ConnectionId AddStream(UniqueFd socket, absl::Duration patience,
                          std::function<void(ConnectionId, int fd)> readable,
                          Admission::Pass pass = Admission::Pass());
@@ -141,7 +141,7 @@ class Door {
   uint64_t Add(std::unique_ptr<Entry> entry);
   void Run();
   void Accept(Entry& entry);
-  bool WaitsForPlaces(Entry& listener);
+  bool WaitsForSeats(Entry& listener);
   // False if the connection was refused.
   bool Welcome(Entry& listener, UniqueFd connection);
   void CloseRefused(uid_t uid, UniqueFd connection);

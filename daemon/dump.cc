@@ -57,8 +57,8 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
     out.Add("  ", session->id().ToString(), " name ", session->name(), " pid ",
             session->credentials().pid, " uid ", session->credentials().uid, " arenas ", use.arenas,
             " bytes ", use.bytes, " in flight ", use.transfers_in_flight, " kept ",
-            session->kept_bytes(), " ok ", session->endings().transfers_ok(), " failed ",
-            session->endings().transfers_failed(), session->closing ? " closing" : "");
+            session->record_bytes(), " ok ", session->endings().transfers_ok(), " failed ",
+            session->endings().transfers_failed(), session->client_gone ? " closing" : "");
     for (const Arena* arena : session->arenas().List()) {
       out.Add("    ", arena->id.ToString(), " ", arena->device.ToString(), " bytes ", arena->bytes,
               arena->imported ? " imported" : "", " transfers ", arena->transfers);

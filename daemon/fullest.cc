@@ -24,7 +24,7 @@ void Fuller(LimitUse& fullest, const LimitUse& use) {
 Fullest FullestOf(SessionTable& sessions) {
   struct User {
     size_t sessions = 0;
-    uint64_t kept = 0;
+    uint64_t record_bytes = 0;
   };
   Fullest fullest;
   absl::flat_hash_map<uid_t, User> users;
@@ -34,11 +34,11 @@ Fullest FullestOf(SessionTable& sessions) {
     Fuller(fullest.bytes, {use.bytes, quota.bytes});
     Fuller(fullest.arenas, {use.arenas, quota.arenas});
     Fuller(fullest.transfers_in_flight, {use.transfers_in_flight, quota.transfers_in_flight});
-    Fuller(fullest.kept_bytes, {session->kept_bytes(), session->limits().kept_bytes});
+    Fuller(fullest.record_bytes, {session->record_bytes(), session->limits().record_bytes});
     User& user = users[session->credentials().uid];
-    user.kept += session->kept_bytes();
+    user.record_bytes += session->record_bytes();
     fullest.sessions_of_uid = std::max(fullest.sessions_of_uid, ++user.sessions);
-    fullest.kept_of_uid = std::max(fullest.kept_of_uid, user.kept);
+    fullest.record_bytes_of_uid = std::max(fullest.record_bytes_of_uid, user.record_bytes);
   }
   return fullest;
 }

@@ -22,10 +22,10 @@ struct Fullest {
   LimitUse bytes;
   LimitUse arenas;
   LimitUse transfers_in_flight;
-  LimitUse kept_bytes;
+  LimitUse record_bytes;
   // The uid that has most.
   size_t sessions_of_uid = 0;
-  uint64_t kept_of_uid = 0;
+  uint64_t record_bytes_of_uid = 0;
 };
 Fullest FullestOf(SessionTable& sessions);
 

@@ -11,8 +11,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "transfer/kept_bytes.h"
 #include "transfer/overlap.h"
+#include "transfer/record_bytes.h"
 
 namespace ferry {
 namespace {
@@ -272,7 +272,7 @@ class RunTransfers {
     spec.uid = batch_.specs[run_].uid;
     spec.deadline = batch_.specs[run_].deadline;
     spec.defined = false;
-    spec.kept = KeptBytesOf(spec.key, spec.layout);
+    spec.record_bytes = RecordBytesOf(spec.key, spec.layout);
     return spec;
   }
 

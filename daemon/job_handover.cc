@@ -13,8 +13,8 @@
 namespace ferry {
 
 void JobTable::Pump() {
-  for (Handover& place : handovers_) {
-    if (ready_.empty() || place.state() != Handover::State::kFree) continue;
+  for (AtRunner& place : at_runner_) {
+    if (ready_.empty() || place.state() != AtRunner::State::kFree) continue;
     Job& job = static_cast<Job&>(*ready_.Next());
     ready_.Serve(job.left());
     Hand(job, place);
@@ -54,23 +54,22 @@ std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
   return memory;
 }
 
-size_t JobTable::Handed(Handover::State state) const {
+size_t JobTable::CountAtRunner(AtRunner::State state) const {
   return static_cast<size_t>(
-      std::count_if(handovers_.begin(), handovers_.end(),
-                    [state](const Handover& place) { return place.state() == state; }));
+      std::count_if(at_runner_.begin(), at_runner_.end(),
+                    [state](const AtRunner& place) { return place.state() == state; }));
 }
 
-void JobTable::Hand(Job& job, Handover& place) {
-  job.state = State::kHanded;
-  job.handover = &place;
+void JobTable::Hand(Job& job, AtRunner& place) {
+  job.state = State::kAtRunner;
+  job.at_runner = &place;
   handed_.push_back(&job);
   place.Hand();
   size_t section = 0;
   absl::Span<std::byte> scratch;
-  if (job.wire) {
-    section = job.wire->section++;
-    scratch = {sessions_.FindArena(job.wire->memory)->mapping->data(),
-               job.program->scratch_bytes()};
+  if (job.own) {
+    section = job.own->section++;
+    scratch = {sessions_.FindArena(job.own->memory)->mapping->data(), job.program->scratch_bytes()};
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
                        device = job.device->id, memory = MemoryOf(job), section, scratch,
@@ -89,7 +88,7 @@ void JobTable::Hand(Job& job, Handover& place) {
   });
 }
 
-void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status> ran,
+void JobTable::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status> ran,
                      uint64_t left) {
   place.Free();
   if (!ran) return Pump();
@@ -99,7 +98,7 @@ void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status>
   if (left > 0) {
     job.aside = true;
     if (job.stopped_by.ok()) {
-      if (job.wire) --job.wire->section;
+      if (job.own) --job.own->section;
       job.state = State::kReady;
       ready_.Return(job, left);
       return Pump();
@@ -109,21 +108,21 @@ void JobTable::OnRan(TransferId id, Handover& place, std::optional<absl::Status>
   if (!job.stopped_by.ok() && !status.ok()) {
     status = WithText(job.stopped_by,
                       absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));
-    if (job.wire) job.wire->outcome = status;
+    if (job.own) job.own->outcome = status;
   }
-  if (!job.wire) {
+  if (!job.own) {
     End(job, std::move(status));
   } else {
-    job.state = job.wire->outcome ? State::kEnding : State::kWaiting;
+    job.state = job.own->outcome ? State::kEnding : State::kWaiting;
     GoOn(job);
   }
   Pump();
 }
 
 void JobTable::TakeBack(Job& job) {
-  if (job.state != State::kHanded || !job.handover->TakeBack()) return;
+  if (job.state != State::kAtRunner || !job.at_runner->TakeBack()) return;
   std::erase(handed_, &job);
-  if (job.wire) --job.wire->section;
+  if (job.own) --job.own->section;
   job.state = State::kReady;
   ready_.Add(job);
 }

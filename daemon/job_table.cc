@@ -83,10 +83,10 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
   home_.Check();
   batch.posted = homes_.control.Now();
   std::vector<BoundJob> bound;
-  std::vector<ArenaId> wires;
+  std::vector<ArenaId> own_memory;
   const auto check = [&](std::vector<Violation>& violations) {
     bound = BindJobs(session, batch, programs_, violations);
-    if (violations.empty()) wires = TakeWires(session, batch, bound, violations);
+    if (violations.empty()) own_memory = MakeOwnTransfers(session, batch, bound, violations);
   };
   const Intake intake =
       TakeIn(session, batch, batch.posted,
@@ -100,7 +100,7 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
   for (size_t i = 0; i < batch.jobs.size(); ++i) {
     std::vector<TransferSpec> transfers = std::move(bound[i].transfers);
     Job& job = Add(session.id(), reply, i, batch, std::move(bound[i]));
-    if (!transfers.empty()) PostWire(job, session, wires[i], std::move(transfers));
+    if (!transfers.empty()) PostOwnTransfers(job, session, own_memory[i], std::move(transfers));
     deadlines_.emplace(job.spec.deadline, job.id);
     if (!job.spec.defined) Watch(job);
     if (job.after.count > 0) {
@@ -186,7 +186,7 @@ void JobTable::OnOver(const Ended& ended) {
           PoisonedBy(ended.transfer, ended.status, "prepared transfer ", "to which it is joined"));
     }
   }
-  if (wires_.contains(ended.transfer)) OnWireOver(ended);
+  if (own_transfers_.contains(ended.transfer)) OnOwnTransferOver(ended);
   for (uint32_t place = 0; place < ended.count && !awaited_.empty(); ++place) {
     const auto found = awaited_.find(TransferId(ended.transfer.value() + place));
     if (found == awaited_.end()) continue;
@@ -263,7 +263,7 @@ void JobTable::End(Job& job, absl::Status status) {
   ended.bytes = job.spec.bytes;
   ended.posted = job.posted;
   ended.layout = job.spec.layout;
-  ended.kept = job.spec.kept;
+  ended.record_bytes = job.spec.record_bytes;
   ended.prepared = job.state == State::kArmed;
   jobs_.erase(ended.transfer);
   hooks_.over(ended);
@@ -308,14 +308,14 @@ void JobTable::EndSession(SessionId session) {
 }
 
 absl::Status JobTable::TooLate(const Job& job) const {
-  const bool runs = job.state == State::kHanded;  // a job that had not begun was taken back
-  const bool begun = runs || job.aside || (job.wire && job.wire->section > 0);
+  const bool runs = job.state == State::kAtRunner;  // a job that had not begun was taken back
+  const bool begun = runs || job.aside || (job.own && job.own->section > 0);
   std::string text =
       absl::StrCat("run job ", SequenceOf(job.id), ": not ", begun ? "over" : "begun", " within ",
                    DurationText(job.spec.deadline - job.posted));
   if (!runs) absl::StrAppend(&text, "; it waited for ", RowOf(job).waits_for);
-  if (!runs && job.wire && job.spec.defined && job.after.count == 0 &&
-      sessions_.job_memory().Awaits(job.wire->memory)) {
+  if (!runs && job.own && job.spec.defined && job.after.count == 0 &&
+      sessions_.job_memory().Awaits(job.own->memory)) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory, text);
   }
   return Error(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady, text);
@@ -327,8 +327,8 @@ absl::Time JobTable::OnTime(absl::Time now) {
     Job& job = *jobs_.find(deadlines_.begin()->second)->second;
     // The job's transfers, which have the same deadline, say best what was missing. If they go well
     // after all, GoOn ends the job.
-    if (job.state == State::kWaiting && job.wire && job.wire->section > 0 && job.wire->left > 0) {
-      job.wire->late = true;
+    if (job.state == State::kWaiting && job.own && job.own->section > 0 && job.own->left > 0) {
+      job.own->late = true;
       deadlines_.erase(deadlines_.begin());
       continue;
     }
@@ -349,8 +349,8 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
   Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
           job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
   const bool begun =
-      job.state == State::kHanded && job.handover->state() == Handover::State::kBegun;
-  if (job.wire && job.state != State::kReady && job.state != State::kHanded) {
+      job.state == State::kAtRunner && job.at_runner->state() == AtRunner::State::kBegun;
+  if (job.own && job.state != State::kReady && job.state != State::kAtRunner) {
     row.state = job.state == State::kEnding ? "ending" : "waiting";
     row.waits_for = WaitsFor(job);
   }
@@ -360,10 +360,10 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
                                  " has not reached ", job.spec.defined_value);
     if (job.spec.defined)
       row.waits_for = absl::StrCat("transfer ", job.after.first, ", which comes first");
-  } else if (job.state == State::kReady || (job.state == State::kHanded && !begun)) {
+  } else if (job.state == State::kReady || (job.state == State::kAtRunner && !begun)) {
     row.state = "ready";
-    row.waits_for = absl::StrCat("its turn: ", Handed(Handover::State::kBegun), " running, ",
-                                 ready_.size() + Handed(Handover::State::kWaits), " ready");
+    row.waits_for = absl::StrCat("its turn: ", CountAtRunner(AtRunner::State::kBegun), " running, ",
+                                 ready_.size() + CountAtRunner(AtRunner::State::kWaits), " ready");
   } else if (job.state == State::kArmed) {
     const Prepared& prepared =
         prepared_.find(PreparedKey{SessionOf(job.id), job.spec.over_timeline})->second;

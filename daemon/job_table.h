@@ -144,14 +144,14 @@ class JobTable {
   absl::Duration run_time() const { return homes_.runner.run_time(); }
 
  private:
-  // What a job waits for. kWaiting: its memory or transfers. kReady: its turn. kHanded: the compute
-  // thread, which has begun it or will. kArmed: prepared, with the JobRunner. kEnding: its
+  // What a job waits for. kWaiting: its memory or transfers. kReady: its turn. kAtRunner: the
+  // compute thread, which has begun it or will. kArmed: prepared, with the JobRunner. kEnding: its
   // transfers to end.
-  enum class State { kWaiting, kReady, kHanded, kArmed, kEnding };
+  enum class State { kWaiting, kReady, kAtRunner, kArmed, kEnding };
   // What a job of a program that sends or receives has besides. The transfers are the session's,
   // but no client knows them; they are posted with the job and begin when the plan comes to them.
   // The job's memory, an arena of its own, is where they read and write.
-  struct Wire {
+  struct OwnTransfers {
     ArenaId memory;
     bool mapped = false;
     TransferId first;        // id of the first transfer; the rest follow in the program's order
@@ -178,12 +178,12 @@ class JobTable {
     JobSpec::Transfers after;           // transfers not known to be over that the job comes after
     std::optional<TransferId> awaited;  // the first of `after`
     State state = State::kWaiting;
-    Handover* handover = nullptr;  // its place while it is kHanded
-    std::vector<Joint> joints;     // the batches that a prepared job fires
-    std::optional<Wire> wire;
+    AtRunner* at_runner = nullptr;  // its place while it is kAtRunner
+    std::vector<Joint> joints;      // the batches that a prepared job fires
+    std::optional<OwnTransfers> own;
     std::atomic<bool> stop{false};  // read by the compute thread between launches
     absl::Status stopped_by;
-    // Read by the compute thread while the job is kHanded: whether jobs of other sessions wait.
+    // Read by the compute thread while the job is kAtRunner: whether jobs of other sessions wait.
     std::atomic<bool> others{false};
     bool aside = false;  // the compute thread has put it aside at least once
   };
@@ -223,12 +223,13 @@ class JobTable {
   // --- job_transfers.cc
   // Checks what the runs send and receive, and takes memory for each run that does. If something is
   // wrong, it is added to `violations` and no memory is taken.
-  std::vector<ArenaId> TakeWires(Session& session, PostBatch& batch,
-                                 const std::vector<BoundJob>& bound,
-                                 std::vector<Violation>& violations);
-  void PostWire(Job& job, Session& session, ArenaId memory, std::vector<TransferSpec> specs);
+  std::vector<ArenaId> MakeOwnTransfers(Session& session, PostBatch& batch,
+                                        const std::vector<BoundJob>& bound,
+                                        std::vector<Violation>& violations);
+  void PostOwnTransfers(Job& job, Session& session, ArenaId memory,
+                        std::vector<TransferSpec> specs);
   void OnMapped(TransferId job, ArenaId memory, const absl::Status& status);
-  void OnWireOver(const Ended& ended);
+  void OnOwnTransferOver(const Ended& ended);
   // True if there is memory and the transfers that the next section waits for are over.
   bool MayGoOn(const Job& job) const;
   // A section of the job, or some of its transfers, are over: goes on if MayGoOn, or ends the job.
@@ -250,11 +251,11 @@ class JobTable {
   // --- job_handover.cc
   // Hands jobs to the compute thread, in the order of their turns, while places are free.
   void Pump();
-  void Hand(Job& job, Handover& place);
-  size_t Handed(Handover::State state) const;
+  void Hand(Job& job, AtRunner& place);
+  size_t CountAtRunner(AtRunner::State state) const;
   // The compute thread has finished with a job that it was handed. No status: the job was taken
   // back before it began. `left`: the work that is left if the job was put aside, else 0.
-  void OnRan(TransferId id, Handover& place, std::optional<absl::Status> status, uint64_t left);
+  void OnRan(TransferId id, AtRunner& place, std::optional<absl::Status> status, uint64_t left);
   // Tells each handed job, and JobRunner, whether other sessions wait.
   void ShareOut();
   // Takes a handed job that has not begun back; it waits for its turn again.
@@ -276,7 +277,7 @@ class JobTable {
   const Hooks hooks_;
   bool draining_ = false;
   size_t compiling_ = 0;
-  std::array<Handover, kAtOnce> handovers_;
+  std::array<AtRunner, kAtOnce> at_runner_;
   std::vector<Job*> handed_;  // handed jobs that were not taken back, in the order of handing
   ProgramCache programs_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
@@ -286,7 +287,7 @@ class JobTable {
   absl::flat_hash_map<TransferId, absl::flat_hash_set<TransferId>> awaited_;
   std::vector<TransferId> joining_;  // jobs to look at in Join: what they waited for is over
   // From a transfer that a job makes by itself, to the job
-  absl::flat_hash_map<TransferId, TransferId> wires_;
+  absl::flat_hash_map<TransferId, TransferId> own_transfers_;
   FairQueue ready_;
   absl::flat_hash_map<PreparedKey, Prepared> prepared_;
   // From a prepared batch of transfers to the job that fires it.

@@ -24,9 +24,9 @@ std::string NameOf(const compute::PlanTransfer& transfer) {
 
 }  // namespace
 
-std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
-                                         const std::vector<BoundJob>& bound,
-                                         std::vector<Violation>& violations) {
+std::vector<ArenaId> JobTable::MakeOwnTransfers(Session& session, PostBatch& batch,
+                                                const std::vector<BoundJob>& bound,
+                                                std::vector<Violation>& violations) {
   std::vector<TransferSpec> all;
   std::vector<size_t> run_of;
   for (size_t run = 0; run < bound.size(); ++run) {
@@ -36,10 +36,10 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
   std::vector<ArenaId> memory(bound.size());
   if (all.empty()) return memory;
   const size_t places = batch.specs.size() + all.size();
-  uint64_t kept = 0;
-  for (const TransferSpec& spec : batch.specs) kept += spec.kept;
-  for (const TransferSpec& spec : all) kept += spec.kept;
-  if (std::optional<absl::Status> full = session.CheckPlaces(places, kept, homes_.control.Now())) {
+  uint64_t bytes = 0;
+  for (const TransferSpec& spec : batch.specs) bytes += spec.record_bytes;
+  for (const TransferSpec& spec : all) bytes += spec.record_bytes;
+  if (std::optional<absl::Status> full = session.CheckPlaces(places, bytes, homes_.control.Now())) {
     violations.push_back({"runs", *std::move(full)});
     return {};
   }
@@ -75,8 +75,8 @@ std::vector<ArenaId> JobTable::TakeWires(Session& session, PostBatch& batch,
   return memory;
 }
 
-void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
-                        std::vector<TransferSpec> specs) {
+void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
+                                std::vector<TransferSpec> specs) {
   const CompiledProgram& program = *job.program;
   for (size_t i = 0; i < specs.size(); ++i) {
     const compute::Binding& at = program.transfers[i].at;
@@ -84,60 +84,61 @@ void JobTable::PostWire(Job& job, Session& session, ArenaId memory,
     const uint64_t offset = program.host.plan().slots[at.index].offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
-  // Not emplace(): to clang, Wire has no default constructor yet where JobTable names its optional.
-  Wire& wire = job.wire.emplace(Wire{});
-  wire.memory = memory;
-  wire.mapped = sessions_.FindArena(memory)->mapping != nullptr;
-  wire.first = session.AdmitOfJobs(specs);
-  wire.over.resize(specs.size());
-  wire.left = specs.size();
+  // Not emplace(): to clang, OwnTransfers has no default constructor yet where JobTable names its
+  // optional.
+  OwnTransfers& own = job.own.emplace(OwnTransfers{});
+  own.memory = memory;
+  own.mapped = sessions_.FindArena(memory)->mapping != nullptr;
+  own.first = session.AdmitOfJobs(specs);
+  own.over.resize(specs.size());
+  own.left = specs.size();
   for (size_t i = 0; i < specs.size(); ++i) {
-    wires_[MakeTransferId(session.id(), SequenceOf(wire.first) + i)] = job.id;
+    own_transfers_[MakeTransferId(session.id(), SequenceOf(own.first) + i)] = job.id;
   }
-  hooks_.post(job.posted, wire.first, std::move(specs));
+  hooks_.post(job.posted, own.first, std::move(specs));
 }
 
 void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& status) {
   const auto found = jobs_.find(id);
   Job* const job = found == jobs_.end() ? nullptr : found->second.get();
   // The job was not posted after all.
-  if (job == nullptr || !job->wire || job->wire->memory != memory) {
+  if (job == nullptr || !job->own || job->own->memory != memory) {
     return sessions_.job_memory().Return(memory);
   }
-  job->wire->mapped = true;
+  job->own->mapped = true;
   if (!status.ok()) EndWith(*job, Annotate(status, "memory of the job"));
   joining_.push_back(id);
 }
 
 bool JobTable::MayGoOn(const Job& job) const {
-  if (!job.wire) return true;
-  const Wire& wire = *job.wire;
-  if (!wire.mapped || wire.outcome || wire.section == job.program->sections.size()) return false;
-  const std::vector<size_t>& awaited = job.program->sections[wire.section].awaited;
-  return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return wire.over[i]; });
+  if (!job.own) return true;
+  const OwnTransfers& own = *job.own;
+  if (!own.mapped || own.outcome || own.section == job.program->sections.size()) return false;
+  const std::vector<size_t>& awaited = job.program->sections[own.section].awaited;
+  return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return own.over[i]; });
 }
 
 void JobTable::GoOn(Job& job) {
-  if (!job.wire || (!job.wire->outcome && job.wire->section < job.program->sections.size())) {
-    if (job.wire && job.wire->late) return EndWith(job, TooLate(job));
+  if (!job.own || (!job.own->outcome && job.own->section < job.program->sections.size())) {
+    if (job.own && job.own->late) return EndWith(job, TooLate(job));
     if (job.state == State::kWaiting) ReadyIfSo(job);
     return;
   }
-  Wire& wire = *job.wire;
-  if (job.state == State::kHanded || wire.left > 0) return;
-  if (!wire.mapped && !sessions_.job_memory().Awaits(wire.memory))
+  OwnTransfers& own = *job.own;
+  if (job.state == State::kAtRunner || own.left > 0) return;
+  if (!own.mapped && !sessions_.job_memory().Awaits(own.memory))
     return;  // its memory is being mapped
-  sessions_.job_memory().Return(wire.memory);
-  End(job, wire.outcome.value_or(absl::OkStatus()));
+  sessions_.job_memory().Return(own.memory);
+  End(job, own.outcome.value_or(absl::OkStatus()));
 }
 
-void JobTable::OnWireOver(const Ended& ended) {
-  const auto node = wires_.extract(ended.transfer);
+void JobTable::OnOwnTransferOver(const Ended& ended) {
+  const auto node = own_transfers_.extract(ended.transfer);
   Job& job = *jobs_.find(node.mapped())->second;
-  Wire& wire = *job.wire;
-  const size_t index = SequenceOf(ended.transfer) - SequenceOf(wire.first);
-  wire.over[index] = true;
-  --wire.left;
+  OwnTransfers& own = *job.own;
+  const size_t index = SequenceOf(ended.transfer) - SequenceOf(own.first);
+  own.over[index] = true;
+  --own.left;
   if (!ended.status.ok()) {
     EndWith(job, Annotate(ended.status, NameOf(job.program->transfers[index])));
   }
@@ -146,29 +147,29 @@ void JobTable::OnWireOver(const Ended& ended) {
 
 void JobTable::EndWith(Job& job, absl::Status status) {
   TakeBack(job);
-  if (job.state == State::kHanded) {
+  if (job.state == State::kAtRunner) {
     if (!job.stopped_by.ok()) return;
     Leave(job);
     Stop(job, status);
-    if (!job.wire) return;
+    if (!job.own) return;
   }
-  if (!job.wire) return End(job, std::move(status));
-  Wire& wire = *job.wire;
-  if (wire.outcome) return;
+  if (!job.own) return End(job, std::move(status));
+  OwnTransfers& own = *job.own;
+  if (own.outcome) return;
   Leave(job);
-  if (job.state != State::kHanded) job.state = State::kEnding;
-  wire.outcome = std::move(status);
-  for (size_t i = 0; i < wire.over.size(); ++i) {
-    if (wire.over[i]) continue;
-    hooks_.poison(MakeTransferId(SessionOf(job.id), SequenceOf(wire.first) + i),
-                  PoisonedBy(job.id, *wire.outcome, "job ", "of which it is a part"));
+  if (job.state != State::kAtRunner) job.state = State::kEnding;
+  own.outcome = std::move(status);
+  for (size_t i = 0; i < own.over.size(); ++i) {
+    if (own.over[i]) continue;
+    hooks_.poison(MakeTransferId(SessionOf(job.id), SequenceOf(own.first) + i),
+                  PoisonedBy(job.id, *own.outcome, "job ", "of which it is a part"));
   }
   joining_.push_back(job.id);
 }
 
 compute::HostProgram::StepOver JobTable::DefineByStep(const Job& job) {
-  if (!job.wire) return nullptr;
-  return [this, program = job.program.get(), first = job.wire->first](size_t step) {
+  if (!job.own) return nullptr;
+  return [this, program = job.program.get(), first = job.own->first](size_t step) {
     const auto& transfers = program->transfers;
     const auto at = std::lower_bound(
         transfers.begin(), transfers.end(), step,
@@ -181,25 +182,25 @@ compute::HostProgram::StepOver JobTable::DefineByStep(const Job& job) {
 }
 
 std::string JobTable::WaitsFor(const Job& job) const {
-  const Wire& wire = *job.wire;
+  const OwnTransfers& own = *job.own;
   const auto first_of = [&](const auto& indices) -> std::string {
     for (const size_t i : indices) {
-      if (wire.over[i]) continue;
+      if (own.over[i]) continue;
       return absl::StrCat(NameOf(job.program->transfers[i]), ", transfer ",
-                          SequenceOf(wire.first) + i);
+                          SequenceOf(own.first) + i);
     }
     return "";
   };
-  std::vector<size_t> all(wire.over.size());
+  std::vector<size_t> all(own.over.size());
   std::iota(all.begin(), all.end(), 0);
-  if (job.state == State::kEnding) return wire.left > 0 ? first_of(all) : "its end";
+  if (job.state == State::kEnding) return own.left > 0 ? first_of(all) : "its end";
   if (!job.spec.defined || job.after.count > 0) return "";
-  if (!wire.mapped && sessions_.job_memory().Awaits(wire.memory)) {
-    return absl::StrCat("its memory: ", sessions_.job_memory().TextOf(wire.memory));
+  if (!own.mapped && sessions_.job_memory().Awaits(own.memory)) {
+    return absl::StrCat("its memory: ", sessions_.job_memory().TextOf(own.memory));
   }
-  if (!wire.mapped) return "its memory, whose pages are being made";
-  const std::string awaited = wire.section < job.program->sections.size()
-                                  ? first_of(job.program->sections[wire.section].awaited)
+  if (!own.mapped) return "its memory, whose pages are being made";
+  const std::string awaited = own.section < job.program->sections.size()
+                                  ? first_of(job.program->sections[own.section].awaited)
                                   : first_of(all);
   return awaited.empty() ? "its turn" : awaited;
 }

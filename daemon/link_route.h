@@ -30,7 +30,7 @@ struct LinkView {
   bool mapped = false;                         // from GoUp on: their arenas can be mapped
   const std::string& node;                     // the peer's name
   const std::vector<GlobalDeviceId>& devices;  // the peer's, by membership
-  const std::string& key;                      // the link's secret, which both daemons know
+  const std::string& secret;                   // the link's, which both daemons know
   const PeerHello& hello;                      // the peer's
 };
 

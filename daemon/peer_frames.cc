@@ -19,9 +19,9 @@ void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) 
     const Offer* offer = std::get_if<Offer>(&message);
     if (offer == nullptr || link.hello.boot_id != boot_id_) continue;
     for (const Range& range : offer->layout.extents()) {
-      if (range.arena == link.last_granted || !link.granted.insert(range.arena).second) continue;
-      link.last_granted = range.arena;
-      granted_to_[range.arena].push_back(peer);
+      if (range.arena == link.last_lent || !link.lent.insert(range.arena).second) continue;
+      link.last_lent = range.arena;
+      lent_to_[range.arena].push_back(peer);
     }
   }
   Tell(link, {{std::move(messages), {}, 0, more}});

@@ -289,7 +289,7 @@ PeerTable::Callers::iterator PeerTable::FindCaller(const PeerSocketHello& hello)
   return std::find_if(callers_.begin(), callers_.end(), [&](const auto& entry) {
     const Caller& caller = entry.second;
     return SameBytes(caller.ours.nonce, hello.asked_nonce) &&
-           hello.random.size() == kPeerKeyBytes &&
+           hello.random.size() == kPeerSecretBytes &&
            SameBytes(hello.proof,
                      PeerProof(hello.random, PeerSide::kDialler, {caller.theirs, caller.ours}));
   });
@@ -371,8 +371,8 @@ void PeerTable::Proven(Link& link, absl::string_view material) {
   link.proven = true;
   link.wanted = true;  // also if the other daemon has knocked: it will want the link again
   link.knocked = absl::InfinitePast();
-  link.key = PeerLinkKey(material, link.dialled ? PeerParties{link.ours, link.theirs}
-                                                : PeerParties{link.theirs, link.ours});
+  link.secret = PeerLinkSecret(material, link.dialled ? PeerParties{link.ours, link.theirs}
+                                                      : PeerParties{link.theirs, link.ours});
   // Made before the other daemon can ask for it on our peer.sock.
   absl::StatusOr<std::unique_ptr<LinkPage>> page = LinkPage::Create();
   if (page.ok()) link.our_page = *std::move(page);
@@ -432,7 +432,7 @@ absl::Status PeerTable::OnIntroduction(Link& link, const PeerFrame& frame) {
   RETURN_IF_ERROR(CheckIntroduction(link, *frame.introduction));
   link.theirs = *frame.introduction;
   if (options_.secret.empty()) {  // then the proof is on peer.sock, see OnWelcome
-    link.random = RandomBytes(kPeerKeyBytes);
+    link.random = RandomBytes(kPeerSecretBytes);
     const absl::Status connected = ConnectSocket(link);
     if (connected.ok()) return connected;
     return NotProven(absl::StrCat("link between ", options_.node, " and ", link.config.node,

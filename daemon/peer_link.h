@@ -44,8 +44,8 @@ struct PeerTable::Link {
   absl::Time visit_at;  // when the next visit is due, as long as nobody here wants the link
   bool proven = false;  // both ends have proven who they are
   // The link's secret, once `proven`: 32 bytes that both daemons have and nobody else.
-  std::string key;
-  std::string random;   // before `proven`, without a shared secret: our share of `key`
+  std::string secret;
+  std::string random;   // before `proven`, without a shared secret: our share of `secret`
   PeerHello hello;      // what the peer said of itself when the link last came up
   Incarnation refused;  // the last incarnation we refused because another daemon of this name lives
   absl::Time knocked = absl::InfinitePast();  // when a knock last made us dial
@@ -92,8 +92,8 @@ struct PeerTable::Link {
   // What the peer may map of ours: the page that tells it that we lost the link; the arenas that
   // our offers have named, which it may ask for; the last of them that was added.
   std::shared_ptr<LinkPage> our_page;
-  absl::flat_hash_set<ArenaId> granted;
-  ArenaId last_granted;
+  absl::flat_hash_set<ArenaId> lent;
+  ArenaId last_lent;
 };
 
 }  // namespace ferry

@@ -49,7 +49,7 @@ std::string PeerProof(absl::string_view secret, PeerSide side, const PeerParties
                              parties));
 }
 
-std::string PeerLinkKey(absl::string_view material, const PeerParties& parties) {
+std::string PeerLinkSecret(absl::string_view material, const PeerParties& parties) {
   return HmacSha256(material, Labelled("ferry link key", parties));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the two daemons of a link prove to each other who they are, and make the key of the link.
+// How the two daemons of a link prove to each other who they are, and make the secret of the link.
 // Pure but for random bytes. Any thread.
 //
 // With a shared secret (peer.secret_file) each side sends a hash of both introductions, keyed with
@@ -17,7 +17,7 @@
 namespace ferry {
 
 inline constexpr size_t kPeerNonceBytes = 32;
-inline constexpr size_t kPeerKeyBytes = kHmacBytes;
+inline constexpr size_t kPeerSecretBytes = kHmacBytes;
 
 // Random bytes from the kernel.
 std::string RandomBytes(size_t count);
@@ -31,8 +31,8 @@ enum class PeerSide { kDialler, kAcceptor };
 
 // The proof that `side` has the secret.
 std::string PeerProof(absl::string_view secret, PeerSide side, const PeerParties& parties);
-// The link's key of kPeerKeyBytes bytes. Only who has `material` can make it: the cluster's secret,
-// or the shares that both gave each other over peer.sock.
-std::string PeerLinkKey(absl::string_view material, const PeerParties& parties);
+// The link's secret of kPeerSecretBytes bytes. Only who has `material` can make it: the cluster's
+// secret, or the shares that both gave each other over peer.sock.
+std::string PeerLinkSecret(absl::string_view material, const PeerParties& parties);
 
 }  // namespace ferry

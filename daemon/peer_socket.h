@@ -19,7 +19,7 @@ struct PeerSocketHello {
   std::string node;
   std::string asked_nonce;  // the nonce in the introduction of the daemon that is asked
   bool prepared = false;
-  // Without a shared secret, from the daemon that dialled: its share of the link's key, and a
+  // Without a shared secret, from the daemon that dialled: its share of the link's secret, and a
   // PeerProof made with that share.
   std::string random = {};
   std::string proof = {};
@@ -35,14 +35,14 @@ struct PeerSocketRequest {
 struct PeerSocketWelcome {
   std::string random = {};  // the share of the daemon that answers
 };
-struct ArenaGranted {
+struct ArenaLent {
   ArenaId arena;
   MemoryShare memory;
 };
 struct PeerSocketResponse {
   uint64_t sequence = 0;
   absl::Status error;  // if not OK, the body means nothing
-  std::variant<PeerSocketWelcome, ArenaGranted> body;
+  std::variant<PeerSocketWelcome, ArenaLent> body;
 };
 
 }  // namespace ferry

@@ -29,27 +29,27 @@ void PeerTable::CloseSockets(Link& link) {
     hooks_.close(here->first);
     socket_peers_.erase(here);
   }
-  for (const ArenaId arena : link.granted) {
-    auto it = granted_to_.find(arena);
-    if (it == granted_to_.end()) continue;
+  for (const ArenaId arena : link.lent) {
+    auto it = lent_to_.find(arena);
+    if (it == lent_to_.end()) continue;
     std::erase(it->second, link.id);
-    if (it->second.empty()) granted_to_.erase(it);
+    if (it->second.empty()) lent_to_.erase(it);
   }
-  link.granted.clear();
-  link.last_granted = ArenaId();
+  link.lent.clear();
+  link.last_lent = ArenaId();
 }
 
 void PeerTable::OnArenaGone(ArenaId arena) {
   home_.Check();
-  auto it = granted_to_.find(arena);
-  if (it == granted_to_.end()) return;
+  auto it = lent_to_.find(arena);
+  if (it == lent_to_.end()) return;
   for (const PeerId peer : it->second) {
     Link& link = *Find(peer);
-    link.granted.erase(arena);
-    if (link.last_granted == arena) link.last_granted = ArenaId();
+    link.lent.erase(arena);
+    if (link.last_lent == arena) link.last_lent = ArenaId();
     if (link.state == State::kUp) Tell(link, {{{}, {arena}}});
   }
-  granted_to_.erase(it);
+  lent_to_.erase(it);
 }
 
 void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
@@ -120,7 +120,7 @@ void PeerTable::OnSocketHello(Door::ConnectionId connection, const Credentials& 
   const bool trusted = TrustsUid(credentials.uid);
   if (const auto caller = FindCaller(hello); trusted && caller != callers_.end()) {
     link = Find(caller->second.peer);
-    welcome.random = RandomBytes(kPeerKeyBytes);
+    welcome.random = RandomBytes(kPeerSecretBytes);
     if (absl::Status taken = TakeOver(caller, hello.random + welcome.random); !taken.ok()) {
       Refuse(caller, taken);
       return RefuseSocket(connection, credentials, sequence, std::move(taken));
@@ -145,7 +145,7 @@ void PeerTable::OnSocketHello(Door::ConnectionId connection, const Credentials& 
 
 void PeerTable::ShareArena(Door::ConnectionId connection, const Link& link, uint64_t sequence,
                            ArenaId id) {
-  Arena* arena = link.granted.contains(id) ? sessions_.FindArena(id) : nullptr;
+  Arena* arena = link.lent.contains(id) ? sessions_.FindArena(id) : nullptr;
   PeerSocketResponse response;
   response.sequence = sequence;
   if (arena == nullptr || arena->mapping == nullptr) {  // a job's, that is not there yet
@@ -155,7 +155,7 @@ void PeerTable::ShareArena(Door::ConnectionId connection, const Link& link, uint
     return;
   }
   const std::vector<int> fds = arena->mapping->fds();
-  response.body = ArenaGranted{id, arena->mapping->share()};
+  response.body = ArenaLent{id, arena->mapping->share()};
   hooks_.send_response(connection, response, fds);
 }
 
@@ -195,7 +195,7 @@ void PeerTable::OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds f
   }
   if (link.proven) return Settle(link, std::string(mapped.message()));
   // Who listens there is a daemon of a uid that we trust, and says that this link is its own.
-  if (welcome == nullptr || welcome->random.size() != kPeerKeyBytes) {
+  if (welcome == nullptr || welcome->random.size() != kPeerSecretBytes) {
     return Reject(
         link, mapped.ok() ? Error(absl::StatusCode::kUnavailable, Reason::kProtocolError,
                                   absl::StrCat(link.theirs.peer_socket, " did not prove who it is"))
@@ -219,8 +219,8 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
   if (it == link.asked.end()) return;
   const auto [arena, device] = it->second;
   link.asked.erase(it);
-  const auto* granted = std::get_if<ArenaGranted>(&response.body);
-  if (!response.error.ok() || granted == nullptr) {
+  const auto* lent = std::get_if<ArenaLent>(&response.body);
+  if (!response.error.ok() || lent == nullptr) {
     driver_->OnPeerArena(peer, arena,
                          response.error.ok()
                              ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
@@ -228,9 +228,9 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
                              : response.error);
     return;
   }
-  const bool memfd = granted->memory.kind == MemoryKind::kMemfd;
+  const bool memfd = lent->memory.kind == MemoryKind::kMemfd;
   for (size_t i = 0; i < fds.size(); ++i) {
-    absl::Status fit = memfd ? CheckMemfd(fds[i].get(), granted->memory.bytes)
+    absl::Status fit = memfd ? CheckMemfd(fds[i].get(), lent->memory.bytes)
                        : MayBeGpuMemory(fds[i].get())
                            ? absl::OkStatus()
                            : Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
@@ -242,7 +242,7 @@ void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
     }
   }
   // Mapping may block; it belongs to a memory thread.
-  device->memory->Post([this, peer, arena = arena, device = device, memory = granted->memory,
+  device->memory->Post([this, peer, arena = arena, device = device, memory = lent->memory,
                         fds = fds.TakeAll(), number = link.number]() mutable {
     auto mapping = device->Map(memory, std::move(fds), /*ours=*/false);
     control_.Post([this, peer, arena, number, mapping = std::move(mapping)]() mutable {

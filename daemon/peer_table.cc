@@ -224,7 +224,7 @@ LinkView PeerTable::ViewOf(const Link& link) {
           .mapped = link.mapped,
           .node = link.config.node,
           .devices = link.config.devices,
-          .key = link.key,
+          .secret = link.secret,
           .hello = link.hello};
 }
 
@@ -265,7 +265,7 @@ void PeerTable::Lose(Link& link, const absl::Status& why) {
   link.stream.reset();
   link.number = ++streams_;
   link.proven = false;
-  link.key.clear();
+  link.secret.clear();
   link.state = State::kLost;
   link.since = control_.Now();
   link.error = why;

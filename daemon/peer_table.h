@@ -365,7 +365,7 @@ class PeerTable {
   // Incoming peer.sock connections that have proven which peer they are from.
   absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
   // The peers that may ask for one of our arenas, by arena: our offers to them have named it.
-  absl::flat_hash_map<ArenaId, std::vector<PeerId>> granted_to_;
+  absl::flat_hash_map<ArenaId, std::vector<PeerId>> lent_to_;
   // The peers' link pages by PeerId. Lanes read them, hence the mutex.
   struct Page {
     std::string node;

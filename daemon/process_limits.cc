@@ -32,7 +32,7 @@ rlim_t Raised(decltype(RLIMIT_NOFILE) resource) {
 // With fewer descriptors the daemon could not serve anybody, or could not even stop: gRPC takes a
 // missing descriptor for a fault of the program. Measured: 20 for a daemon that is alone and 2 for
 // each of its host devices; 13 for a link, and the data connections of each pair of devices; 8 for
-// a session, and its arenas. Each of the 7 doors lets in at least 4 (daemon/doors.cc).
+// a session, and its arenas. Each of the 7 sockets lets in at least 4 (daemon/socket_bounds.cc).
 size_t DescriptorsNeeded(const Config& config) {
   constexpr size_t kItsOwn = 20, kAtItsDoors = 7 * 4, kOfSessions = 6 * 8;
   constexpr size_t kHostDevice = 2, kGpu = 32, kLink = 16;

@@ -24,7 +24,7 @@ void TcpLinks::Tell(PeerId /*to*/, const LocalDevice& device, PeerHello& hello,
 void TcpLinks::Start(const LinkView& link) {
   home_.Check();
   Known& known = known_[link.peer];
-  known = {link.number, link.dialled, link.node, link.devices, link.key};
+  known = {link.number, link.dialled, link.node, link.devices, link.secret};
   known.unsettled = true;
   if (transports_.empty()) {
     Settle(link.peer, "this daemon's transfer.order does not name it");
@@ -38,7 +38,7 @@ void TcpLinks::Start(const LinkView& link) {
   peer.id = link.peer;
   peer.link = link.number;
   peer.name = link.node;
-  peer.key = link.key;
+  peer.secret = link.secret;
   peer.devices = link.devices;
   if (link.dialled) {
     absl::StatusOr<TcpAddress> address = TcpAddress::Parse(link.hello.reached_at);
@@ -49,7 +49,7 @@ void TcpLinks::Start(const LinkView& link) {
     peer.address = *address;
   }
   known.told = true;
-  known.id = TcpLinkId(link.key);
+  known.id = TcpLinkId(link.secret);
   for (const auto& device : devices_.list) {
     device->lane->Post([tcp = transports_.at(device->id), peer] { tcp->AddPeer(peer); });
   }
@@ -114,13 +114,13 @@ void TcpLinks::OnDataConnection(const std::string& bytes, UniqueFd socket) {
   if (found == known_.end()) return;
   const Known& link = found->second;
   LocalDevice* const device = devices_.Find(preamble->to);
-  if (link.dialled || !ProvesTcp(bytes, link.key) || device == nullptr ||
+  if (link.dialled || !ProvesTcp(bytes, link.secret) || device == nullptr ||
       std::find(link.devices.begin(), link.devices.end(), preamble->from) == link.devices.end()) {
     FERRY_LOG_LIMITED(warn, "tcp.refused", LogFields("peer", link.node),
                       "a data connection does not prove that it is the peer's; closed");
     return;
   }
-  const std::string answer = TcpAnswer(bytes, link.key);
+  const std::string answer = TcpAnswer(bytes, link.secret);
   // A new connection always has room for so few bytes.
   if (send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(answer.size())) {

@@ -48,7 +48,7 @@ class TcpLinks : public LinkRoute {
     bool dialled = false;
     std::string node;
     std::vector<GlobalDeviceId> devices;
-    std::string key;
+    std::string secret;
     bool told = false;  // lanes know the peer
     std::string id;     // by which its data connections are known; "" unless `told`
     bool unsettled = false;

@@ -57,7 +57,7 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
   }
   for (TransferSpec& spec : batch.specs) spec.continues = continued;
   // A prepared batch is one, of which the ends agree as a whole.
-  const size_t part = batch.prepare ? batch.specs.size() : kPart;
+  const size_t part = batch.prepare ? batch.specs.size() : kPostsAtOnce;
   absl::Span<TransferSpec> left = absl::MakeSpan(batch.specs);
   for (uint64_t first = reply.first_transfer_id; !left.empty(); first += part) {
     engine_.Post(now, session.id(), first, left.first(std::min(part, left.size())));
@@ -210,7 +210,7 @@ void TransferDriver::OnPeerMessages(PeerId peer, std::vector<PeerMessage> messag
   const absl::Time now = control_.Now();
   engine_.OnMore(now, peer, more);
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (i > 0 && i % kPart == 0) CarryPart();
+    if (i > 0 && i % kPostsAtOnce == 0) CarryPart();
     engine_.OnMessage(now, peer, std::move(messages[i]));
   }
   if (more) CarryPart();  // control may have the next ones already
@@ -251,7 +251,7 @@ void TransferDriver::OnResults(std::vector<OpResult> results) {
   home_.Check();
   const absl::Time now = control_.Now();
   for (size_t i = 0; i < results.size(); ++i) {
-    if (i > 0 && i % kPart == 0) CarryPart();
+    if (i > 0 && i % kPostsAtOnce == 0) CarryPart();
     const OpResult& result = results[i];
     auto it = running_.find(result.transfer);
     FERRY_CHECK(it != running_.end() && it->second.attempt == result.attempt);
@@ -404,7 +404,7 @@ void TransferDriver::FlushSessions(absl::Time now) {
     Session* session = sessions_.Find(id);
     if (session == nullptr) continue;  // its last jobs ended with it
     session->AfterEndings(now);
-    if (!session->closing) {
+    if (!session->client_gone) {
       session->timelines().Flush();
       session->endings().NotifyWatchers();
     }
@@ -428,7 +428,7 @@ void TransferDriver::CarryPart() {
   FlushPeers(/*more=*/true);
 }
 
-absl::Time TransferDriver::AfterBatch() {
+absl::Time TransferDriver::AfterTasks() {
   home_.Check();
   const absl::Time now = control_.Now();
   if (engine_.NextDeadline() <= now) engine_.OnTime(now);

@@ -3,10 +3,10 @@
 // which is launches on lanes, messages to peers, watches of 'defined' words, and endings told to
 // sessions. It refuses posts while the daemon drains. Home: control.
 //
-// AfterBatch carries out everything that the engine wants, once for all tasks that ran before it.
+// AfterTasks carries out everything that the engine wants, once for all tasks that ran before it.
 // So many posts become one message to the peer, one task for the lane and one wake-up of the
 // client. A long piece of work, such as a batch of a thousand posts, is carried out in parts of
-// kPart transfers, so peers and lanes work on one part while control prepares the next.
+// kPostsAtOnce transfers, so peers and lanes work on one part while control prepares the next.
 #pragma once
 
 #include <deque>
@@ -63,7 +63,7 @@ class TransferDriver {
   static constexpr size_t kInlineRuns = 16;  // see kInlineBytes
   // How many transfers of a long piece of work control handles before it carries out what they
   // want.
-  static constexpr size_t kPart = 128;
+  static constexpr size_t kPostsAtOnce = 128;
   // How many launches whose memory is there now are started before control does something else.
   static constexpr size_t kStartsAtOnce = 512;
 
@@ -175,7 +175,7 @@ class TransferDriver {
   }
 
   // Carries out what the engine wants. Returns when it wants to be called again.
-  absl::Time AfterBatch();
+  absl::Time AfterTasks();
 
   const TransferEngine& engine() const { return engine_; }
   const std::string& NodeName(PeerId peer) const {
@@ -222,7 +222,7 @@ class TransferDriver {
     bool segments = false;  // the ops of a route that is two-sided have segments
     std::vector<TransportOp> ops;
   };
-  // Everything that one lane is given in AfterBatch.
+  // Everything that one lane is given in AfterTasks.
   struct LaneWork {
     absl::InlinedVector<LaneLaunches, 2> launches;  // one for each transport
     std::vector<LaneWatch> watches;
@@ -245,8 +245,8 @@ class TransferDriver {
   void StartWatch(const WordWatch& watch);
   void Abort(TransferId transfer, const absl::Status& why);
   void Obey(GroupOrder&& order);
-  // Called after each kPart transfers of something long: carries out what they want of lanes and
-  // peers so far. Clients are told, and groups are cut, only at the end.
+  // Called after each kPostsAtOnce transfers of something long: carries out what they want of lanes
+  // and peers so far. Clients are told, and groups are cut, only at the end.
   void CarryPart();
   CommTable::Hooks CommHooks();
   // Our part of one chunk of a group.
@@ -281,7 +281,7 @@ class TransferDriver {
   // True if no arena of the launch must be shown. Else shows the next one and keeps the launch
   // until that was tried.
   bool IsShown(Launch& launch, LocalDevice& runner);
-  void PinOn(ArenaId arena, CudaDevice& gpu);
+  void RegisterWith(ArenaId arena, CudaDevice& gpu);
   void OpenOn(const Showing& shown);
   void OnShown(const Showing& shown);
   // Starts these launches soon, or, if `status` is not OK, answers them with it.
@@ -330,7 +330,7 @@ class TransferDriver {
   // Launches whose wait for memory is over, with its outcome.
   std::deque<std::pair<Launch, absl::Status>> starting_;
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
-  absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // collected in AfterBatch
+  absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // collected in AfterTasks
   std::vector<TransferId> settling_;                                // collected in OnGroupsOver
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
   [[no_unique_address]] HomeChecker home_;

@@ -51,7 +51,7 @@ std::optional<TransferDriver::Showing> TransferDriver::NextToShow(const Launch& 
   const auto of_ours = [&](const Layout& layout) -> std::optional<Showing> {
     for (const Range& extent : layout.extents()) {
       const Arena& arena = *sessions_.FindArena(extent.arena);
-      if (arena.kind == MemoryKind::kMemfd && !arena.pin_tried) {
+      if (arena.kind == MemoryKind::kMemfd && !arena.registration_tried) {
         return Showing{std::nullopt, arena.id, nullptr};
       }
       if (gpu.WantsOpening(*arena.mapping)) return Showing{std::nullopt, arena.id, &gpu};
@@ -80,14 +80,14 @@ bool TransferDriver::IsShown(Launch& launch, LocalDevice& runner) {
   if (next->gpu != nullptr) {
     OpenOn(*next);
   } else {
-    PinOn(next->arena, *runner.gpu);
+    RegisterWith(next->arena, *runner.gpu);
   }
   return false;
 }
 
 // Both run on the memory thread that also unmaps the memory, so the memory is still mapped. An
 // arena of a peer is held by a pin of ours.
-void TransferDriver::PinOn(ArenaId id, CudaDevice& gpu) {
+void TransferDriver::RegisterWith(ArenaId id, CudaDevice& gpu) {
   Arena* const arena = sessions_.FindArena(id);
   devices_.Find(arena->device)->memory->Post([this, id, memory = arena->mapping.get(), gpu = &gpu] {
     auto pin = gpu->Register(*memory, /*read_only=*/false);
@@ -99,7 +99,8 @@ void TransferDriver::PinOn(ArenaId id, CudaDevice& gpu) {
                         std::string(pin.status().message()));
     }
     control_.Post([this, id] {
-      if (Arena* const kept = sessions_.FindArena(id); kept != nullptr) kept->pin_tried = true;
+      if (Arena* const found = sessions_.FindArena(id); found != nullptr)
+        found->registration_tried = true;
       OnShown({std::nullopt, id, nullptr});
     });
   });
@@ -387,8 +388,8 @@ void TransferDriver::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>>
   const std::vector<TransferId> settling = std::exchange(settling_, {});
   absl::Span<const TransferId> left = settling;
   while (!left.empty()) {
-    engine_.Settle(control_.Now(), left.first(std::min(kPart, left.size())));
-    left.remove_prefix(std::min(kPart, left.size()));
+    engine_.Settle(control_.Now(), left.first(std::min(kPostsAtOnce, left.size())));
+    left.remove_prefix(std::min(kPostsAtOnce, left.size()));
     if (!left.empty()) CarryPart();
   }
 }

@@ -70,7 +70,7 @@ TransferSpec MakeConvoy(absl::Span<const TransferSpec> members) {
     FERRY_CHECK(member.key.key.size() <= kMaxKeyBytes);
     convoy.key.key.push_back(static_cast<char>(member.key.key.size()));
     convoy.key.key.append(member.key.key);
-    convoy.kept += member.kept;
+    convoy.record_bytes += member.record_bytes;
     ranges.push_back(member.layout.extents()[0]);
   }
   convoy.layout = Layout::Merged(std::move(ranges));

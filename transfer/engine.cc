@@ -36,7 +36,7 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       options(std::move(options_in)),
       routes(devices, owners, options.order, options.by_estimate,
              [this](const Clique& clique) { return std::as_const(cliques).comms().Find(clique); }),
-      offers({options.offers_per_peer, options.kept_per_peer}, PeersIn(devices)),
+      offers({options.offers_per_peer, options.record_bytes_per_peer}, PeersIn(devices)),
       peers(PeersIn(devices)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
       context{devices, owners, peers, clock, out},
@@ -239,7 +239,7 @@ void TransferEngine::SetBounds(const Bounds& bounds) {
   options.by_estimate = bounds.by_estimate;
   impl_->routes.SetByEstimate(bounds.by_estimate);
   options.cliques.group_time = bounds.group_time;
-  impl_->offers.SetBounds({bounds.offers_per_peer, bounds.kept_per_peer});
+  impl_->offers.SetBounds({bounds.offers_per_peer, bounds.record_bytes_per_peer});
 }
 
 std::vector<TransferEngine::EntryError> TransferEngine::Check(

@@ -76,7 +76,7 @@ class TransferEngine {
   struct Bounds {
     bool by_estimate = true;
     size_t offers_per_peer = 400'000;
-    uint64_t kept_per_peer = uint64_t{512} << 20;
+    uint64_t record_bytes_per_peer = uint64_t{512} << 20;
     absl::Duration group_time = absl::Milliseconds(2);
   };
 
@@ -161,7 +161,7 @@ class TransferEngine {
   std::optional<absl::Time> DrainsUntil(PeerId peer) const;
 
   // The bytes that this daemon keeps for the offers of a peer.
-  uint64_t KeptFor(PeerId peer) const;
+  uint64_t RecordBytesFor(PeerId peer) const;
 
   // --- From lanes.
 

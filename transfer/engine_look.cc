@@ -90,10 +90,10 @@ const Members& TransferEngine::members() const {
   return impl_->members.members();
 }
 
-uint64_t TransferEngine::KeptFor(PeerId peer) const {
+uint64_t TransferEngine::RecordBytesFor(PeerId peer) const {
   home_.Check();
   home_.Check();
-  return impl_->offers.kept(peer);
+  return impl_->offers.record_bytes(peer);
 }
 
 size_t TransferEngine::TombstonesHeld(PeerId peer) const {

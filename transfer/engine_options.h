@@ -22,8 +22,8 @@ struct EngineOptions {
   // Unmatched halves that have ended, of which a later partner is told, of transfers with one peer.
   // The oldest is forgotten.
   size_t tombstones_per_peer = 65'536;
-  // What the offers of one peer that are not over may take (KeptBytes).
-  uint64_t kept_per_peer = uint64_t{512} << 20;
+  // What the offers of one peer that are not over may take (RecordBytes).
+  uint64_t record_bytes_per_peer = uint64_t{512} << 20;
   // The most transfers that one call of TransferEngine::OnTime ends of sessions that end, and as
   // many at their deadlines: a session may have a hundred thousand. If more are left, NextDeadline
   // is a time that has passed.

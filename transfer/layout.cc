@@ -71,7 +71,7 @@ Layout Layout::Merged(std::vector<Range> ranges) {
   return layout;
 }
 
-uint64_t Layout::kept_bytes() const {
+uint64_t Layout::record_bytes() const {
   if (rep_ == nullptr) return 0;
   return sizeof(Rep) + rep_->extents.capacity() * sizeof(Range) +
          rep_->blocks.indices.capacity() * sizeof(uint64_t);

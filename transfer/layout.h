@@ -83,7 +83,7 @@ class Layout {
   // Merged() has joined or dropped ranges: the extents are not the ranges of the list.
   bool merged() const { return merged_; }
   // Bytes of memory that the layout takes beside itself; copies share it.
-  uint64_t kept_bytes() const;
+  uint64_t record_bytes() const;
   // Each range of a list counts as a block too, in an extent of its own.
   size_t block_count() const { return blocks() != nullptr ? blocks()->count : extents().size(); }
   Range block(size_t index) const {

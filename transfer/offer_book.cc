@@ -20,13 +20,13 @@ OfferBook::OfferBook(const Bounds& bounds, size_t peers) : bounds_(bounds) {
 
 void OfferBook::AddPeer() {
   home_.Check();
-  peers_.emplace_back(bounds_.kept_per_peer);
+  peers_.emplace_back(bounds_.record_bytes_per_peer);
 }
 
 void OfferBook::SetBounds(const Bounds& bounds) {
   home_.Check();
   bounds_ = bounds;
-  for (OfPeer& peer : peers_) peer.kept.SetMost(bounds.kept_per_peer);
+  for (OfPeer& peer : peers_) peer.records.SetMost(bounds.record_bytes_per_peer);
 }
 
 Offered* OfferBook::Find(PeerId peer, TransferId transfer) const {
@@ -57,11 +57,11 @@ std::vector<Offered*> OfferBook::Waiting() const {
 absl::Status OfferBook::RoomFor(absl::Time now, PeerId peer, const Offer& offer,
                                 absl::string_view node) const {
   home_.Check();
-  const KeptBytes& kept = peers_[peer.value()].kept;
-  const uint64_t bytes = KeptBytesOf(offer.key, offer.layout);
-  if (kept.Fits(bytes)) return absl::OkStatus();
-  return kept.Full(now, bytes, absl::StrCat("offer of ", Describe(offer.key)), node,
-                   "limits.peer_kept_bytes");
+  const RecordBytes& records = peers_[peer.value()].records;
+  const uint64_t bytes = RecordBytesOf(offer.key, offer.layout);
+  if (records.Fits(bytes)) return absl::OkStatus();
+  return records.Full(now, bytes, absl::StrCat("offer of ", Describe(offer.key)), node,
+                      "limits.peer_kept_bytes");
 }
 
 Offered* OfferBook::Add(absl::Time now, PeerId peer, Offer&& offer) {
@@ -74,15 +74,15 @@ Offered* OfferBook::Add(absl::Time now, PeerId peer, Offer&& offer) {
   offered.peer = peer;
   offered.deadline_nanos = absl::ToUnixNanos(now + offer.deadline + kOfferGrace);
   offered.offer = std::move(offer);
-  Keep(now, offered, KeptBytesOf(offered.offer.key, offered.offer.layout));
+  Keep(now, offered, RecordBytesOf(offered.offer.key, offered.offer.layout));
   return &offered;
 }
 
 void OfferBook::Keep(absl::Time now, Offered& offered, uint64_t bytes) {
-  KeptBytes& kept = peers_[offered.peer.value()].kept;
-  kept.Give(std::exchange(offered.kept, bytes));
-  kept.Take(bytes);
-  kept.Settle(now);
+  RecordBytes& records = peers_[offered.peer.value()].records;
+  records.Give(std::exchange(offered.record_bytes, bytes));
+  records.Take(bytes);
+  records.Settle(now);
 }
 
 void OfferBook::Erase(absl::Time now, Offered& offered) {

@@ -2,7 +2,7 @@
 // OfferBook keeps the offers of peers: each send that a peer has offered to a device of ours, until
 // its Done is out. It counts what they take: how many of a peer wait for their receive, with a
 // share for each of its users and sessions (OfferShares), and how many bytes the daemon keeps for
-// all of a peer's (KeptBytes). It refuses what is over either bound, and says when there will be
+// all of a peer's (RecordBytes). It refuses what is over either bound, and says when there will be
 // room.
 //
 // Pure: time is an argument. Home: control. Owner: TransferEngine, which also keeps which of the
@@ -23,10 +23,10 @@
 #include "absl/time/time.h"
 #include "base/home.h"
 #include "base/reason.h"
-#include "transfer/kept_bytes.h"
 #include "transfer/offer_shares.h"
 #include "transfer/peer_message.h"
 #include "transfer/placed_list.h"
+#include "transfer/record_bytes.h"
 
 namespace ferry {
 
@@ -45,7 +45,7 @@ struct Offered {
   bool searchable = false;     // it is in the near misses
   bool timed = false;          // it has an entry in the deadlines
   TransferId receive;          // our receive, once matched
-  uint64_t kept = 0;           // bytes that are counted for it
+  uint64_t record_bytes = 0;   // bytes that are counted for it
 
   uint32_t count() const { return offer.key.count; }
 };
@@ -57,8 +57,8 @@ absl::Status OfferError(const Offer& offer, absl::StatusCode code, Reason reason
 class OfferBook {
  public:
   struct Bounds {
-    size_t waiting_per_peer = 0;  // `limits.offers_per_peer`
-    uint64_t kept_per_peer = 0;   // `limits.peer_kept_bytes`
+    size_t waiting_per_peer = 0;         // `limits.offers_per_peer`
+    uint64_t record_bytes_per_peer = 0;  // `limits.peer_kept_bytes`
   };
   OfferBook(const Bounds& bounds, size_t peers);
   OfferBook(const OfferBook&) = delete;
@@ -100,13 +100,13 @@ class OfferBook {
     return *std::exchange(young_, NextWaiting(*young_));
   }
   size_t waiting() const { return waiting_transfers_; }
-  uint64_t kept(PeerId peer) const { return peers_[peer.value()].kept.bytes(); }
+  uint64_t record_bytes(PeerId peer) const { return peers_[peer.value()].records.bytes(); }
 
  private:
   struct OfPeer {
-    explicit OfPeer(uint64_t most_kept) : kept(most_kept) {}
+    explicit OfPeer(uint64_t most) : records(most) {}
     OfferShares waiting;
-    KeptBytes kept;
+    RecordBytes records;
   };
   // Counts `bytes` for an offer, instead of what was counted for it.
   void Keep(absl::Time now, Offered& offered, uint64_t bytes);

@@ -128,8 +128,8 @@ struct Ended {
   Route route = Route::kUnspecified;  // the one launched last, if any
   uint64_t bytes = 0;                 // of each
   absl::Time posted;
-  Layout layout;      // what it pinned; of all
-  uint64_t kept = 0;  // TransferSpec's; of all
+  Layout layout;              // what it pinned; of all
+  uint64_t record_bytes = 0;  // TransferSpec's; of all
 };
 
 // Call TransferEngine::OnDefined(transfer) when the word reaches `value`. Of a posted half the word

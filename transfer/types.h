@@ -131,7 +131,7 @@ struct TransferSpec {
   uint32_t over_timeline = 0;
   uint64_t over_value = 0;
   // Bytes that the daemon keeps for this half, as its session counts them.
-  uint64_t kept = 0;
+  uint64_t record_bytes = 0;
   // The uid of its client. At a peer each user has a share of the offers.
   uint32_t uid = 0;
 };

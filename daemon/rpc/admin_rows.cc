@@ -94,7 +94,7 @@ void SetSession(const Session& session, absl::Time now, pb::Session* out) {
   out->set_transfers_in_flight(use.transfers_in_flight);
   out->set_transfers_ok(session.endings().transfers_ok());
   out->set_transfers_failed(session.endings().transfers_failed());
-  out->set_closing(session.closing);
+  out->set_closing(session.client_gone);
   struct Sum {
     uint64_t arenas = 0, bytes = 0;
   };

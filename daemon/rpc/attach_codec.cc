@@ -33,7 +33,7 @@ void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
   out->set_batch_transfers(use.batch_transfers);
 }
 
-// RegisterArena and ArenaGranted describe memory by the same fields. An unknown kind stays unknown,
+// RegisterArena and ArenaLent describe memory by the same fields. An unknown kind stays unknown,
 // and is refused where it is mapped.
 template <typename Message>
 MemoryShare ShareFrom(const Message& message) {
@@ -250,9 +250,9 @@ absl::StatusOr<PeerSocketResponse> ParsePeerSocketResponse(const std::string& pa
   response.sequence = proto.sequence();
   if (proto.has_error()) {
     response.error = FromProto(proto.error());
-  } else if (proto.has_arena_granted()) {
+  } else if (proto.has_arena_lent()) {
     response.body =
-        ArenaGranted{ArenaId(proto.arena_granted().arena_id()), ShareFrom(proto.arena_granted())};
+        ArenaLent{ArenaId(proto.arena_lent().arena_id()), ShareFrom(proto.arena_lent())};
   } else if (proto.has_welcome()) {
     response.body = PeerSocketWelcome{proto.welcome().random()};
   } else {
@@ -284,9 +284,9 @@ std::string EncodePeerSocket(const PeerSocketResponse& response) {
   proto.set_sequence(response.sequence);
   if (!response.error.ok()) {
     ToProto(response.error, {}, proto.mutable_error());
-  } else if (const auto* granted = std::get_if<ArenaGranted>(&response.body)) {
-    proto.mutable_arena_granted()->set_arena_id(granted->arena.value());
-    ShareTo(granted->memory, proto.mutable_arena_granted());
+  } else if (const auto* lent = std::get_if<ArenaLent>(&response.body)) {
+    proto.mutable_arena_lent()->set_arena_id(lent->arena.value());
+    ShareTo(lent->memory, proto.mutable_arena_lent());
   } else {
     proto.mutable_welcome()->set_random(std::get<PeerSocketWelcome>(response.body).random);
   }

@@ -19,7 +19,7 @@ constexpr int kMaxCancelled = 4096;
 Session* FindSession(RpcCore& core, uint64_t id) {
   if (id > std::numeric_limits<uint32_t>::max()) return nullptr;
   Session* const session = core.sessions.Find(SessionId(static_cast<uint32_t>(id)));
-  return session == nullptr || session->closing ? nullptr : session;
+  return session == nullptr || session->client_gone ? nullptr : session;
 }
 
 }  // namespace

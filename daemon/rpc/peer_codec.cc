@@ -406,7 +406,7 @@ absl::StatusOr<PeerFrame> Decode(const peer::v1::Frame& in) {
   if (in.has_introduction()) {
     ASSIGN_OR_RETURN(frame.introduction, DecodeIntroduction(in.introduction()));
   }
-  if (in.proof().size() > kPeerKeyBytes) return Broken("a proof out of bounds");
+  if (in.proof().size() > kPeerSecretBytes) return Broken("a proof out of bounds");
   frame.proof = in.proof();
   if (in.moved_size() > kMaxDevices) return Broken("more devices than a hello may have");
   for (const peer::v1::PeerDevice& device : in.moved()) {

@@ -133,7 +133,7 @@ class WatchStream final : public grpc::ServerWriteReactor<v1::WatchTransfersResp
   static void More(RpcCore& core, const std::shared_ptr<Output>& output,
                    const std::shared_ptr<Position>& position) {
     Session* session = core.sessions.Find(position->session);
-    if (session == nullptr || session->closing) return output->Finish(grpc::Status::OK);
+    if (session == nullptr || session->client_gone) return output->Finish(grpc::Status::OK);
     if (output->waiting() > 0) return;
     if (position->next < session->endings().first()) {
       return output->Finish(ToGrpc(Error(

@@ -26,13 +26,13 @@ void ForEachArena(const Layout& layout, Function function) {
 
 }  // namespace
 
-absl::Status ArenaBook::Reserve(uint64_t bytes, size_t slots) {
+absl::Status ArenaBook::Reserve(uint64_t bytes, size_t count) {
   home_.Check();
-  if (use_.arenas >= quota_.arenas || slots > quota_.arenas - use_.arenas) {
+  if (use_.arenas >= quota_.arenas || count > quota_.arenas - use_.arenas) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kQuotaArenas,
                  absl::StrCat("register an arena: ", session_.ToString(), " has ", use_.arenas,
                               " of ", quota_.arenas, " arenas",
-                              slots > 1 ? absl::StrCat(", and one of ", slots,
+                              count > 1 ? absl::StrCat(", and one of ", count,
                                                        " allocations counts for as many")
                                         : "",
                               "; release some or use larger ones"));
@@ -44,14 +44,14 @@ absl::Status ArenaBook::Reserve(uint64_t bytes, size_t slots) {
                      use_.bytes, " of ", quota_.bytes, " bytes (limits.session_bytes), ",
                      quota_.bytes - use_.bytes, " are left"));
   }
-  use_.arenas += slots;
+  use_.arenas += count;
   use_.bytes += bytes;
   return absl::OkStatus();
 }
 
-void ArenaBook::Unreserve(uint64_t bytes, size_t slots) {
+void ArenaBook::Unreserve(uint64_t bytes, size_t count) {
   home_.Check();
-  use_.arenas -= slots;
+  use_.arenas -= count;
   use_.bytes -= bytes;
 }
 
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Arena>> ArenaBook::Take(ArenaId id) {
   std::unique_ptr<Arena> taken = std::move(it->second);
   arenas_.erase(it);
   Forget(id);
-  Unreserve(taken->held, taken->slots);
+  Unreserve(taken->held, taken->count);
   return taken;
 }
 
@@ -113,7 +113,7 @@ std::vector<std::unique_ptr<Arena>> ArenaBook::TakeUnused() {
   std::vector<std::unique_ptr<Arena>> all;
   for (const ArenaId id : std::exchange(unused_, {})) {
     all.push_back(std::move(arenas_.extract(id).mapped()));
-    Unreserve(all.back()->held, all.back()->slots);
+    Unreserve(all.back()->held, all.back()->count);
   }
   return all;
 }
@@ -133,7 +133,7 @@ std::unique_ptr<Arena> ArenaBook::TakeOfJob(ArenaId id) {
   FERRY_CHECK(taken->of_job && taken->transfers == 0);
   arenas_.erase(it);
   if (taken->awaited) return taken;
-  Unreserve(taken->held, taken->slots);
+  Unreserve(taken->held, taken->count);
   --use_of_jobs_.arenas;
   use_of_jobs_.bytes -= taken->held;
   return taken;

@@ -37,12 +37,13 @@ struct Arena {
   MemoryKind kind = MemoryKind::kMemfd;  // the kind of the registered memory
   // The memory of a job; no client names it. It has no mapping until its memory has come.
   bool of_job = false;
-  size_t slots = 1;        // how many arenas it counts for in the session's quota
+  size_t count = 1;        // how many arenas it counts for in the session's quota
   bool awaited = false;    // for a job's arena: there is no room for it yet, so it counts nowhere
   uint64_t transfers = 0;  // transfers that use it now; it is not unmapped while there are any
   bool freed = false;      // its client has given it up, and has forgotten its id
   std::unique_ptr<DeviceMemory> mapping;
-  bool pin_tried = false;  // on a host device: a GPU was asked to register it, and has answered
+  bool registration_tried =
+      false;  // on a host device: a GPU was asked to register it, and has answered
 };
 
 // How much arenas take of a quota.
@@ -58,13 +59,13 @@ class ArenaBook {
   // `session` is named in errors.
   ArenaBook(SessionId session, ArenaUse quota) : session_(session), quota_(quota) {}
 
-  // --- The quota. Reserve takes `bytes` and `slots` arenas out of it, or answers
+  // --- The quota. Reserve takes `bytes` and `count` arenas out of it, or answers
   // RESOURCE_EXHAUSTED. Call it before the memory is mapped, so that two registrations at once
   // cannot pass the quota together.
-  absl::Status Reserve(uint64_t bytes, size_t slots = 1);
+  absl::Status Reserve(uint64_t bytes, size_t count = 1);
   // Gives back what was reserved for memory that could not be mapped. An arena gives back what it
   // took when it is taken out of the book.
-  void Unreserve(uint64_t bytes, size_t slots = 1);
+  void Unreserve(uint64_t bytes, size_t count = 1);
   const ArenaUse& use() const { return use_; }
 
   // --- Arenas of the client. The caller has reserved the arena's bytes and slot, unless the arena

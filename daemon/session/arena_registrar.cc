@@ -22,7 +22,7 @@ constexpr size_t kMostSegments = Door::kMaxFds;
 
 // How many arenas of the quota it counts for: one for each allocation, because each needs a
 // descriptor of the daemon.
-size_t ArenaSlots(const MemoryShare& memory) {
+size_t ArenaCount(const MemoryShare& memory) {
   return std::max<size_t>(memory.segment_bytes.size(), 1);
 }
 
@@ -58,8 +58,8 @@ void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& reque
   if (absl::Status refused = Check(*device, request, fds); !refused.ok()) {
     return done(std::move(refused));
   }
-  const size_t slots = ArenaSlots(request.memory);
-  if (absl::Status reserved = parts_.job_memory.Reserve(session, held, slots); !reserved.ok()) {
+  const size_t count = ArenaCount(request.memory);
+  if (absl::Status reserved = parts_.job_memory.Reserve(session, held, count); !reserved.ok()) {
     return done(WithHolders(reserved, parts_.sessions.LargestHolders()));
   }
   device->coming_bytes += held;
@@ -133,12 +133,12 @@ void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
   LocalDevice& device = *parts_.devices.Find(request.device);
   const uint64_t held = HeldBytes(request.memory);
   device.coming_bytes -= held;
-  if (session == nullptr || session->closing) {
+  if (session == nullptr || session->client_gone) {
     if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
     return;
   }
   if (!mapping.ok()) {
-    session->arenas().Unreserve(held, ArenaSlots(request.memory));
+    session->arenas().Unreserve(held, ArenaCount(request.memory));
     parts_.job_memory.OnFreed();
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
@@ -153,7 +153,7 @@ void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
   arena->held = held;
   arena->imported = request.imported;
   arena->kind = request.memory.kind;
-  arena->slots = ArenaSlots(request.memory);
+  arena->count = ArenaCount(request.memory);
   arena->mapping = *std::move(mapping);
   const Arena& added = parts_.arenas.Add(session->arenas(), std::move(arena));
   FlightRecorder::Get().Record("arena.register", added.id.value(), id.value(), added.bytes);

@@ -25,19 +25,19 @@ void JobMemory::DropOldestSpare(Session& session) {
   LetGo(session.arenas().TakeOfJob(oldest));
 }
 
-absl::Status JobMemory::Reserve(Session& session, uint64_t bytes, size_t slots) {
+absl::Status JobMemory::Reserve(Session& session, uint64_t bytes, size_t count) {
   home_.Check();
-  absl::Status reserved = session.arenas().Reserve(bytes, slots);
+  absl::Status reserved = session.arenas().Reserve(bytes, count);
   const std::vector<ArenaId> spare = spares(session.id());
   uint64_t spare_bytes = 0;
   for (const ArenaId id : spare) spare_bytes += arenas_.Find(id)->bytes;
   const SessionUse& quota = session.limits().quota;
   const ArenaUse use = session.arenas().use();
   const bool helps = bytes <= quota.bytes && use.bytes - spare_bytes <= quota.bytes - bytes &&
-                     use.arenas - spare.size() + slots <= quota.arenas;
+                     use.arenas - spare.size() + count <= quota.arenas;
   while (!reserved.ok() && helps) {
     DropOldestSpare(session);
-    reserved = session.arenas().Reserve(bytes, slots);
+    reserved = session.arenas().Reserve(bytes, count);
   }
   return reserved;
 }
@@ -231,7 +231,7 @@ void JobMemory::Return(ArenaId id) {
                              [id](const Awaited& one) { return one.arena == id; }));
     if (waits.empty()) awaited_.erase(session.id());
   }
-  if (arena.mapping != nullptr && !session.closing) {
+  if (arena.mapping != nullptr && !session.client_gone) {
     of_session_.find(session.id())->second.spares.push_back(id);
   } else {
     LetGo(session.arenas().TakeOfJob(id));

@@ -63,7 +63,7 @@ class JobMemory {
 
   // --- From those who have to do with arenas of clients.
   // As ArenaBook::Reserve, but spares of the session are let go of if that makes room.
-  absl::Status Reserve(Session& session, uint64_t bytes, size_t slots = 1);
+  absl::Status Reserve(Session& session, uint64_t bytes, size_t count = 1);
   // Something was given back to a quota: gives memory to as many requests as there is room for.
   void OnFreed();
   // The session is about to be destroyed, with all arenas in its book. Call OnFreed once they are

@@ -23,7 +23,7 @@ uint32_t PreparedBook::Add(TimelinePages& timelines, TransferId first, PostBatch
   record.of_jobs = batch.runs_programs;
   record.side = batch.side;
   record.extents = std::move(batch.extents);
-  record.kept = record.extents.size() * sizeof(Range);
+  record.record_bytes = record.extents.size() * sizeof(Range);
   return number;
 }
 
@@ -55,7 +55,7 @@ PreparedBook::Released PreparedBook::TakeReleased() {
       continue;
     }
     released.askers.push_back(*record.released);
-    released.kept += record.kept;
+    released.record_bytes += record.record_bytes;
     past_firings_ += record.batch->firings();
     entry = batches_.erase(entry);
   }

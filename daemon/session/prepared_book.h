@@ -30,8 +30,8 @@ namespace ferry {
 struct PreparedRecord {
   std::unique_ptr<PreparedBatch> batch;
   TransferId first;
-  uint32_t left = 0;  // transfers or jobs of the batch that are not over
-  uint64_t kept = 0;  // record bytes of the batch as a whole (KeptBytes)
+  uint32_t left = 0;          // transfers or jobs of the batch that are not over
+  uint64_t record_bytes = 0;  // record bytes of the batch as a whole (RecordBytes)
   bool of_jobs = false;
   Side side = Side::kSend;     // for a batch of transfers: send or receive
   std::vector<Range> extents;  // for a batch of transfers: the extents of all their layouts (Union)
@@ -67,7 +67,7 @@ class PreparedBook {
   // Forgets the batches that are released and over.
   struct Released {
     std::vector<PreparedRecord::Asker> askers;  // who waits for that, by number of the batch
-    uint64_t kept = 0;                          // record bytes of those batches
+    uint64_t record_bytes = 0;                  // record bytes of those batches
   };
   Released TakeReleased();
 

@@ -6,7 +6,7 @@
 namespace ferry {
 
 Session::Session(SessionId id, std::string name, std::string token, Credentials credentials,
-                 std::unique_ptr<TimelinePages> timelines, Limits limits, KeptBytes& of_uid,
+                 std::unique_ptr<TimelinePages> timelines, Limits limits, RecordBytes& of_uid,
                  absl::Time opened, uint64_t first_transfer)
     : id_(id),
       name_(std::move(name)),
@@ -19,7 +19,7 @@ Session::Session(SessionId id, std::string name, std::string token, Credentials 
       endings_(limits_.failures_kept),
       first_sequence_(first_transfer),
       next_sequence_(first_transfer),
-      kept_(limits_.kept_bytes),
+      records_(limits_.record_bytes),
       of_uid_(of_uid) {}
 
 SessionUse Session::use() const {
@@ -45,7 +45,7 @@ PostReply Session::Admit(PostBatch& batch) {
   reply.first_transfer_id = next_sequence_;
   if (batch.prepare) {
     reply.prepared_batch = prepared_.Add(*timelines_, MakeTransferId(id_, next_sequence_), batch);
-    Keep(prepared_.Find(reply.prepared_batch)->kept);
+    Keep(prepared_.Find(reply.prepared_batch)->record_bytes);
   } else {
     over_devices_[batch.over_timeline] = batch.device;
     reply.first_over_value = timelines_->Reserve(batch.over_timeline, batch.specs.size());
@@ -59,7 +59,7 @@ PostReply Session::Admit(PostBatch& batch) {
     } else {
       spec.over_value = value++;
     }
-    Keep(spec.kept);
+    Keep(spec.record_bytes);
     arenas_.Pin(spec.layout);
   }
   return reply;
@@ -71,7 +71,7 @@ TransferId Session::AdmitOfJobs(const std::vector<TransferSpec>& specs) {
   next_sequence_ += specs.size();
   in_flight_ += specs.size();
   for (const TransferSpec& spec : specs) {
-    Keep(spec.kept);
+    Keep(spec.record_bytes);
     arenas_.Pin(spec.layout);
   }
   return first;
@@ -83,12 +83,12 @@ void Session::OnEnded(const Ended& ended) {
   const bool ok = ended.status.ok();
   arenas_.Unpin(ended.layout, ended.count);
   in_flight_ -= ended.count;
-  LetGo(ended.kept);
+  LetGo(ended.record_bytes);
   endings_.Count(ok, ended.count);
   if (!ended.prepared && ended.over_value == 0) return;  // a job's: that says how it ended
   if (!ok) endings_.AddFailures(sequence, ended.count, ended.status);
   if (ended.prepared) prepared_.OnEnded(ended.over_timeline);
-  if (closing) return;
+  if (client_gone) return;
   for (uint32_t place = 0; place < ended.count; ++place) {
     if (!ended.prepared) timelines_->End(ended.over_timeline, ended.over_value + place, ok);
     endings_.Add({sequence + place, ended.route, ok});
@@ -99,7 +99,7 @@ void Session::AfterEndings(absl::Time now) {
   home_.Check();
   const uint64_t freed = endings_.transfers_ok() + endings_.transfers_failed();
   if (freed == places_freed_) return;
-  kept_.Settle(now);
+  records_.Settle(now);
   of_uid_.Settle(now);
   places_.OnFreed(now, freed - places_freed_);
   places_freed_ = freed;
@@ -108,7 +108,7 @@ void Session::AfterEndings(absl::Time now) {
 std::vector<PreparedRecord::Asker> Session::TakeReleased() {
   home_.Check();
   PreparedBook::Released released = prepared_.TakeReleased();
-  LetGo(released.kept);
+  LetGo(released.record_bytes);
   return std::move(released.askers);
 }
 

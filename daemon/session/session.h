@@ -37,7 +37,7 @@
 #include "daemon/session/request_log.h"
 #include "device/timeline.h"
 #include "transfer/engine.h"
-#include "transfer/kept_bytes.h"
+#include "transfer/record_bytes.h"
 
 namespace ferry {
 
@@ -48,17 +48,17 @@ class Session {
     SessionUse quota;
     absl::Duration default_deadline;
     size_t failures_kept = 16384;
-    uint64_t kept_bytes = uint64_t{256} << 20;  // most bytes of its records, see KeptBytes
-    std::string domain_key;                     // the hash key of domain tags
+    uint64_t record_bytes = uint64_t{256} << 20;  // most bytes of its records, see RecordBytes
+    std::string domain_key;                       // the hash key of domain tags
   };
   static constexpr size_t kDomainsKept = 64;
 
   // `of_uid` counts the record bytes of all sessions of the uid; outlives the session.
   // `first_transfer`: transfer ids below it belong to a former life of the session.
   Session(SessionId id, std::string name, std::string token, Credentials credentials,
-          std::unique_ptr<TimelinePages> timelines, Limits limits, KeptBytes& of_uid,
+          std::unique_ptr<TimelinePages> timelines, Limits limits, RecordBytes& of_uid,
           absl::Time opened, uint64_t first_transfer = 1);
-  ~Session() { of_uid_.Give(kept_.bytes()); }
+  ~Session() { of_uid_.Give(records_.bytes()); }
 
   SessionId id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -67,7 +67,7 @@ class Session {
   const Limits& limits() const { return limits_; }
   absl::Time opened() const { return opened_; }
   SessionUse use() const;
-  uint64_t kept_bytes() const { return kept_.bytes(); }
+  uint64_t record_bytes() const { return records_.bytes(); }
   // What the session's transfers that are over have moved, those of jobs and prepared batches too.
   const Moved& moved() const { return moved_; }
   void OnMoved(const Moved& moved) {
@@ -99,9 +99,9 @@ class Session {
   std::vector<Violation> CheckAndComplete(PostBatch& batch, absl::Time now);
   // Gives a checked batch its ids and 'over' values, and pins its arenas.
   PostReply Admit(PostBatch& batch);
-  // A refusal if `count` more transfers in flight, or `kept` more record bytes, are more than the
+  // A refusal if `count` more transfers in flight, or `bytes` more record bytes, are more than the
   // session may have.
-  std::optional<absl::Status> CheckPlaces(size_t count, uint64_t kept, absl::Time now);
+  std::optional<absl::Status> CheckPlaces(size_t count, uint64_t bytes, absl::Time now);
   // As Admit, for transfers that jobs make by themselves: the client hears only of the jobs.
   // Returns the first id.
   TransferId AdmitOfJobs(const std::vector<TransferSpec>& specs);
@@ -120,8 +120,8 @@ class Session {
   // Forgets the prepared batches that are released and over. Returns who waits for that.
   std::vector<PreparedRecord::Asker> TakeReleased();
 
-  bool closing = false;  // the client is gone; the session stays until its last transfer is over
-  bool logged = true;    // false: its lines are left out of the log
+  bool client_gone = false;  // the session stays until its last transfer is over
+  bool logged = true;        // false: its lines are left out of the log
   // Number of the session's one gRPC connection (ConnectionTable); -1: none yet
   int grpc_connection = -1;
 
@@ -131,7 +131,7 @@ class Session {
   uint64_t CompleteKeys(PostBatch& batch);
   // Of the batch as a whole: whether there is a place for it, and its 'over' counter is its
   // device's.
-  std::vector<Violation> CheckRoom(const PostBatch& batch, uint64_t kept, absl::Time now);
+  std::vector<Violation> CheckRoom(const PostBatch& batch, uint64_t bytes, absl::Time now);
   // Whether what the entry touches is inside arenas of the batch's device. `last`: the arena that
   // was looked up last, if any was.
   void CheckRanges(PostBatch& batch, size_t entry, const Arena*& last,
@@ -139,11 +139,11 @@ class Session {
 
   // Counts record bytes, for the session and for its uid.
   void Keep(uint64_t bytes) {
-    kept_.Take(bytes);
+    records_.Take(bytes);
     of_uid_.Take(bytes);
   }
   void LetGo(uint64_t bytes) {
-    kept_.Give(bytes);
+    records_.Give(bytes);
     of_uid_.Give(bytes);
   }
 
@@ -167,8 +167,8 @@ class Session {
   std::vector<std::optional<GlobalDeviceId>> over_devices_;
   absl::flat_hash_map<std::string, std::string> domain_tags_;  // at most kDomainsKept
 
-  KeptBytes kept_;  // this session's part of `of_uid_`
-  KeptBytes& of_uid_;
+  RecordBytes records_;  // this session's part of `of_uid_`
+  RecordBytes& of_uid_;
   RetryAfter places_;          // estimates when places for transfers will be free
   uint64_t places_freed_ = 0;  // endings that `places_` knows of
   Moved moved_;

@@ -29,7 +29,7 @@ absl::Status OutsideArena(const Layout& layout, const Range& extent, const Arena
 
 }  // namespace
 
-std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, absl::Time now) {
+std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t bytes, absl::Time now) {
   home_.Check();
   const SessionUse& quota = limits_.quota;
   const uint64_t wanted = in_flight_ + count;
@@ -43,11 +43,11 @@ std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, ab
     if (!ever) return full;
     return WithRetryAfter(std::move(full), places_.For(now, wanted - quota.transfers_in_flight));
   }
-  const auto full = [&](const KeptBytes& account, const std::string& whose, const char* setting) {
-    return account.Full(now, kept, absl::StrCat("post ", count, " transfers"), whose, setting);
+  const auto full = [&](const RecordBytes& account, const std::string& whose, const char* setting) {
+    return account.Full(now, bytes, absl::StrCat("post ", count, " transfers"), whose, setting);
   };
-  if (!kept_.Fits(kept)) return full(kept_, id_.ToString(), "limits.session_kept_bytes");
-  if (!of_uid_.Fits(kept)) {
+  if (!records_.Fits(bytes)) return full(records_, id_.ToString(), "limits.session_kept_bytes");
+  if (!of_uid_.Fits(bytes)) {
     return full(of_uid_, absl::StrCat("uid ", credentials_.uid), "limits.uid_kept_bytes");
   }
   if (next_sequence_ + count > (uint64_t{1} << kTransferSequenceBits)) {
@@ -60,20 +60,20 @@ std::optional<absl::Status> Session::CheckPlaces(size_t count, uint64_t kept, ab
 
 uint64_t Session::CompleteKeys(PostBatch& batch) {
   batch.domain = TagOf(batch.domain);
-  uint64_t kept = batch.extents.size() * sizeof(Range);
+  uint64_t bytes = batch.extents.size() * sizeof(Range);
   for (TransferSpec& spec : batch.specs) {
     spec.key.domain = batch.domain;
     spec.uid = credentials_.uid;
-    spec.kept = KeptBytesOf(spec.key, spec.layout);
-    kept += spec.kept;
+    spec.record_bytes = RecordBytesOf(spec.key, spec.layout);
+    bytes += spec.record_bytes;
   }
-  return kept;
+  return bytes;
 }
 
-std::vector<Violation> Session::CheckRoom(const PostBatch& batch, uint64_t kept, absl::Time now) {
+std::vector<Violation> Session::CheckRoom(const PostBatch& batch, uint64_t bytes, absl::Time now) {
   std::vector<Violation> violations;
   const char* const list = batch.runs_programs ? "runs" : "buffers";
-  if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), kept, now)) {
+  if (std::optional<absl::Status> full = CheckPlaces(batch.specs.size(), bytes, now)) {
     violations.push_back({list, *std::move(full)});
   }
   if (batch.prepare && prepared_.full()) {
@@ -130,8 +130,8 @@ void Session::CheckRanges(PostBatch& batch, size_t entry, const Arena*& last,
 
 std::vector<Violation> Session::CheckAndComplete(PostBatch& batch, absl::Time now) {
   home_.Check();
-  const uint64_t kept = CompleteKeys(batch);
-  std::vector<Violation> violations = CheckRoom(batch, kept, now);
+  const uint64_t bytes = CompleteKeys(batch);
+  std::vector<Violation> violations = CheckRoom(batch, bytes, now);
   const Arena* last = nullptr;
   for (size_t i = 0; i < batch.specs.size(); ++i) {
     TransferSpec& spec = batch.specs[i];

@@ -191,7 +191,7 @@ Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& cr
       id, hello.name, NewToken(), credentials, std::move(pages),
       Session::Limits{options_.quota, options_.default_deadline, options_.failures_kept,
                       options_.session_kept_bytes, options_.domain_key},
-      kept_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
+      records_by_uid_.try_emplace(credentials.uid, options_.uid_kept_bytes).first->second,
       control_.Now(), hello.resume.has_value() ? hello.resume->next_transfer_id : 1);
   session->logged = MayLog(credentials.uid);
   by_connection_[connection] = id;

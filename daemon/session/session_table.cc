@@ -213,7 +213,7 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
               "with {} transfers in flight", session.use().transfers_in_flight);
   }
   by_token_.erase(session.token());
-  session.closing = true;
+  session.client_gone = true;
   session.endings().NotifyWatchers();
   hooks_.sessions_changed(session.credentials(), -1);
   hooks_.ended(id);
@@ -227,7 +227,7 @@ void SessionTable::OnIdle(Session& session) {
   for (std::unique_ptr<Arena>& arena : unused) arenas_.LetGo(std::move(arena));
   if (room) job_memory_.OnFreed();
   for (const PreparedRecord::Asker& asker : session.TakeReleased()) {
-    if (session.closing) continue;
+    if (session.client_gone) continue;
     if (hooks_.send(asker.connection,
                     {asker.sequence, absl::OkStatus(), AttachPreparedReleased{}, {}}, {})) {
       continue;
@@ -235,7 +235,7 @@ void SessionTable::OnIdle(Session& session) {
     hooks_.close(asker.connection);  // as in OnPost
     control_.Post([this, connection = asker.connection] { OnClosed(connection); });
   }
-  if (!session.closing || session.use().transfers_in_flight > 0) return;
+  if (!session.client_gone || session.use().transfers_in_flight > 0) return;
   Destroy(session);
 }
 
@@ -248,7 +248,7 @@ void SessionTable::Destroy(Session& session) {
   FlightRecorder::Get().Record("session.gone", id.value());
   sessions_.Erase(id);  // counts its firings, whose words are in the timelines
   RetirePages(devices_, std::move(timelines));
-  if (sessions_.CountOf(uid) == 0) kept_by_uid_.erase(uid);
+  if (sessions_.CountOf(uid) == 0) records_by_uid_.erase(uid);
   sessions_closed_.OnFreed(control_.Now());
   job_memory_.OnFreed();
 }
@@ -264,7 +264,7 @@ void SessionTable::SetLimits(const Options& options) {
   options_.uid_kept_bytes = options.uid_kept_bytes;
   options_.gpu_bytes = options.gpu_bytes;
   registrar_.SetGpuBytes(options.gpu_bytes);
-  for (auto& [uid, kept] : kept_by_uid_) kept.SetMost(options.uid_kept_bytes);
+  for (auto& [uid, kept] : records_by_uid_) kept.SetMost(options.uid_kept_bytes);
 }
 
 void SessionTable::SetDraining(bool draining) {

@@ -46,7 +46,7 @@ class SessionTable {
     size_t failures_kept = 16384;   // statuses of failed transfers that are kept, for each session
     size_t sessions = 1024;         // most sessions at once
     size_t sessions_per_uid = 256;  // most sessions of one uid
-    // Most bytes of records of one session, see KeptBytes
+    // Most bytes of records of one session, see RecordBytes
     uint64_t session_kept_bytes = uint64_t{256} << 20;
     uint64_t uid_kept_bytes = uint64_t{1} << 30;  // the same for all sessions of one uid
     uint64_t gpu_bytes = UINT64_MAX;              // most bytes of all arenas on one GPU
@@ -93,7 +93,7 @@ class SessionTable {
   void OnClosed(Door::ConnectionId connection);
 
   // --- From operators. Ends a session as if its client had died; the client also may not resume
-  // it. Does nothing if the session is closing already.
+  // it. Does nothing if the client is gone already.
   void CloseByOperator(SessionId id);
 
   // --- From gRPC. The session of `token`, if the caller is the process that attached and this is
@@ -132,7 +132,7 @@ class SessionTable {
   // number of sessions, of a uid's sessions, and of a GPU's arenas. Everything else stays as it
   // was.
   void SetLimits(const Options& options);
-  // Sessions whose client is connected; all sessions, those that are closing too.
+  // Sessions whose client is connected; all sessions, those whose client is gone too.
   size_t open() const { return by_connection_.size(); }
   size_t size() const { return sessions_.size(); }
   std::vector<Session*> List() {
@@ -192,7 +192,8 @@ class SessionTable {
   Options options_;  // constant but for what SetLimits takes
   const Hooks hooks_;
   bool draining_ = false;
-  absl::node_hash_map<uid_t, KeptBytes> kept_by_uid_;  // record bytes of each uid that has sessions
+  absl::node_hash_map<uid_t, RecordBytes>
+      records_by_uid_;  // record bytes of each uid that has sessions
   SessionMap sessions_;
   ArenaTable arenas_;
   JobMemory job_memory_;

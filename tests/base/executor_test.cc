@@ -93,27 +93,27 @@ TEST(SerialExecutorTest, PostsFromManyThreadsAllRunEachThreadsInOrder) {
   EXPECT_THAT(last, testing::Each(kPosts - 1));
 }
 
-TEST(SerialExecutorTest, AfterBatchRunsAfterTasks) {
+TEST(SerialExecutorTest, AfterTasksRunsAfterTasks) {
   SerialExecutor executor("test");
   std::vector<std::string> events;
-  executor.SetAfterBatch([&] {
+  executor.SetAfterTasks([&] {
     events.push_back("after");
     return absl::InfiniteFuture();
   });
   executor.RunAndWait([&] { events.clear(); });
   executor.RunAndWait([&] { events.push_back("task"); });
   executor.Stop();
-  // The first "after" is that of the batch which cleared, unless both tasks were one batch.
+  // The first "after" is that of the run which cleared, unless both tasks were one run.
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(events.back(), "after");
   EXPECT_EQ(events[events.size() - 2], "task");
 }
 
-TEST(SerialExecutorTest, AfterBatchRunsWithinABatchThatTakesLong) {
+TEST(SerialExecutorTest, AfterTasksRunsWithinARunThatTakesLong) {
   SerialExecutor executor("test");
-  int batches = 0;
-  executor.SetAfterBatch([&] {
-    ++batches;
+  int runs = 0;
+  executor.SetAfterTasks([&] {
+    ++runs;
     return absl::InfiniteFuture();
   });
   std::vector<int> seen;
@@ -121,9 +121,9 @@ TEST(SerialExecutorTest, AfterBatchRunsWithinABatchThatTakesLong) {
   executor.Post([&] { posted.Wait(); });
   for (int i = 0; i < 3; ++i) {
     executor.Post([&] {
-      const absl::Time until = MonotonicNow() + SerialExecutor::kLongBatch;
+      const absl::Time until = MonotonicNow() + SerialExecutor::kLongRun;
       while (MonotonicNow() < until) continue;
-      seen.push_back(batches);
+      seen.push_back(runs);
     });
   }
   posted.Set();
@@ -133,13 +133,13 @@ TEST(SerialExecutorTest, AfterBatchRunsWithinABatchThatTakesLong) {
   EXPECT_GT(seen[2], seen[1]);
 }
 
-TEST(SerialExecutorTest, AfterBatchIsATimer) {
+TEST(SerialExecutorTest, AfterTasksIsATimer) {
   SerialExecutor executor("test");
   Event fired;
   const absl::Time start = MonotonicNow();
   const absl::Time due = start + absl::Milliseconds(30);
   absl::Time seen = absl::InfinitePast();
-  executor.SetAfterBatch([&] {
+  executor.SetAfterTasks([&] {
     const absl::Time now = MonotonicNow();
     if (now < due) return due;
     if (seen == absl::InfinitePast()) {
@@ -157,7 +157,7 @@ TEST(SerialExecutorTest, AfterBatchIsATimer) {
 TEST(SerialExecutorTest, ATimerFarAwayKeepsNobodyFromPosting) {
   SerialExecutor executor("test");
   int calls = 0;
-  executor.SetAfterBatch([&] {
+  executor.SetAfterTasks([&] {
     ++calls;
     return MonotonicNow() + absl::Hours(24 * 365 * 400);
   });
@@ -190,7 +190,7 @@ TEST(SerialExecutorTest, PostOrRunAndPostNeverRunTwoTasksAtOnce) {
   SerialExecutor executor("test");
   int counter = 0;  // no lock: the executor is one
   int after = 0;
-  executor.SetAfterBatch([&] {
+  executor.SetAfterTasks([&] {
     ++after;
     return absl::InfiniteFuture();
   });
@@ -209,13 +209,13 @@ TEST(SerialExecutorTest, PostOrRunAndPostNeverRunTwoTasksAtOnce) {
   for (std::thread& thread : threads) thread.join();
   executor.RunAndWait([] {});
   int seen = 0;
-  int batches = 0;
+  int runs = 0;
   executor.RunAndWait([&] {
     seen = counter;
-    batches = after;
+    runs = after;
   });
   EXPECT_EQ(seen, 20000);
-  EXPECT_GT(batches, 0);
+  EXPECT_GT(runs, 0);
 }
 
 TEST(SerialExecutorTest, ALongTaskIsTheThreadsAndTheCallerGoesOn) {
@@ -278,7 +278,7 @@ TEST(SerialExecutorTest, ATimerAskedForByAnInlineTaskFiresOnTheThread) {
   int fired = 0;
   Mutex mutex;
   std::condition_variable_any changed;
-  executor.SetAfterBatch([&] {
+  executor.SetAfterTasks([&] {
     if (due <= MonotonicNow()) {
       due = absl::InfiniteFuture();
       MutexLock lock(mutex);

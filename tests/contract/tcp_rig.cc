@@ -85,7 +85,7 @@ void TcpRig::Connect() {
     TcpPeer peer;
     peer.id = PeerId(static_cast<uint32_t>(other));
     peer.name = end == 0 ? "node-b" : "node-a";
-    peer.key = key_;
+    peer.secret = key_;
     if (end == 0) peer.address = door_->address();
     peer.devices = {GlobalDeviceId(static_cast<uint64_t>(other))};
     lane(end).RunAndWait([&] { transports_[end]->AddPeer(std::move(peer)); });

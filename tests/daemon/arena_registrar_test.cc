@@ -68,7 +68,7 @@ TEST_F(ArenaRegistrarTest, ARefusalIsSaidAtOnceAndTakesNothing) {
 TEST_F(ArenaRegistrarTest, NobodyIsToldWhenTheClientIsGone) {
   Session& session = parts_.Open(1);
   Register(session, 4096);
-  session.closing = true;
+  session.client_gone = true;
   parts_.Settle();
   EXPECT_FALSE(answer_.has_value());
   EXPECT_EQ(parts_.device().coming_bytes, 0u);

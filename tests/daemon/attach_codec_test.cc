@@ -297,21 +297,21 @@ TEST(PeerSocketCodec, ResponsesArriveAsTheyWereSent) {
   EXPECT_EQ(welcome->sequence, 1u);
   EXPECT_THAT(welcome->error, Is("OK"));
   EXPECT_TRUE(std::holds_alternative<PeerSocketWelcome>(welcome->body));
-  const auto granted = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
-      2, absl::OkStatus(), ArenaGranted{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
-  ASSERT_THAT(granted, Is("OK"));
-  EXPECT_EQ(std::get<ArenaGranted>(granted->body).arena, ArenaId(3));
-  EXPECT_EQ(std::get<ArenaGranted>(granted->body).memory.bytes, 4096u);
+  const auto lent = ParsePeerSocketResponse(EncodePeerSocket(
+      PeerSocketResponse{2, absl::OkStatus(), ArenaLent{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
+  ASSERT_THAT(lent, Is("OK"));
+  EXPECT_EQ(std::get<ArenaLent>(lent->body).arena, ArenaId(3));
+  EXPECT_EQ(std::get<ArenaLent>(lent->body).memory.bytes, 4096u);
   const auto unknown = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
-      2, absl::OkStatus(), ArenaGranted{ArenaId(3), {MemoryKind::kUnknown, 4096}}}));
-  EXPECT_EQ(std::get<ArenaGranted>(unknown->body).memory.kind, MemoryKind::kUnknown);
+      2, absl::OkStatus(), ArenaLent{ArenaId(3), {MemoryKind::kUnknown, 4096}}}));
+  EXPECT_EQ(std::get<ArenaLent>(unknown->body).memory.kind, MemoryKind::kUnknown);
   const auto refused = ParsePeerSocketResponse(EncodePeerSocket(PeerSocketResponse{
       3, Error(absl::StatusCode::kNotFound, Reason::kArenaNotFound, "not offered"),
-      ArenaGranted{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
+      ArenaLent{ArenaId(3), {MemoryKind::kMemfd, 4096}}}));
   ASSERT_THAT(refused, Is("OK"));
   EXPECT_EQ(refused->sequence, 3u);
   EXPECT_THAT(refused->error, Is("NOT_FOUND/ARENA_NOT_FOUND", "not offered"));
-  EXPECT_FALSE(std::holds_alternative<ArenaGranted>(refused->body));
+  EXPECT_FALSE(std::holds_alternative<ArenaLent>(refused->body));
 }
 
 TEST(PeerSocketCodec, WhatIsNoResponseIsRefused) {

@@ -41,10 +41,10 @@ class ControlTimeTest : public ::testing::Test {
     longest_ = std::max(longest_, Cpu() - before);
   }
   // What control does after its tasks, in as many goes as it wants.
-  void AfterBatches() {
+  void RunAfterTasks() {
     absl::Time next;
     do {
-      Timed([&] { next = rig_.driver->AfterBatch(); });
+      Timed([&] { next = rig_.driver->AfterTasks(); });
       ASSERT_LT(++rounds_, 10'000);
     } while (next <= rig_.control.Now());
   }
@@ -83,7 +83,7 @@ class ControlTimeTest : public ::testing::Test {
     PostReply reply;
     Timed([&] { reply = rig_.driver->Post(rig_.session(), std::move(batch)); });
     ASSERT_THAT(reply.status, testing::Is("OK"));
-    AfterBatches();
+    RunAfterTasks();
   }
   static absl::Time Cpu() {
     timespec now;
@@ -163,7 +163,7 @@ TEST_F(ControlTimeTest, TablesOfAPeer) {
   }
   Post(request);
   Timed([&] { rig_.driver->OnPeerMessages(kNodeC, std::move(offers)); });
-  AfterBatches();
+  RunAfterTasks();
   ExpectShort();
 }
 
@@ -182,15 +182,15 @@ TEST_F(ControlTimeTest, ManyThatWaitForOneArenaOfAPeer) {
       std::get<Offer>(offers.back()).ready = true;
     }
     rig_.driver->OnPeerMessages(kNodeC, std::move(offers));
-    rig_.driver->AfterBatch();
+    rig_.driver->AfterTasks();
     keys.clear();
   }
   EXPECT_EQ(rig_.driver->engine().in_flight(), kMany);
-  rig_.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(77), {MemoryKind::kMemfd, 4096}},
+  rig_.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(77), {MemoryKind::kMemfd, 4096}},
               testing::SealedMemfd(4096));
   rig_.devices.Settle();
   Timed([&] { rig_.control.RunAll(); });
-  AfterBatches();
+  RunAfterTasks();
   EXPECT_EQ(rig_.driver->engine().in_flight(), 0u) << "control has copied what is so small";
   EXPECT_GT(rounds_, 30);
   ExpectShort();
@@ -203,12 +203,12 @@ TEST_F(ControlTimeTest, AHundredThousandTransfersAtTheEndOfTheirSession) {
   for (; posted + keys.size() <= 100'000; posted += keys.size()) {
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = absl::StrCat("key ", posted + i);
     Timed([&] { rig_.PostMany(Side::kReceive, arena_, 4096, keys); });
-    AfterBatches();
+    RunAfterTasks();
   }
   ASSERT_GT(posted, 90'000u);
-  EXPECT_GT(rig_.session().kept_bytes(), posted * 1024);
+  EXPECT_GT(rig_.session().record_bytes(), posted * 1024);
   Timed([&] { rig_.sessions->OnClosed(kClient); });
-  AfterBatches();
+  RunAfterTasks();
   EXPECT_EQ(rig_.driver->engine().in_flight(), 0u);
   EXPECT_EQ(rig_.sessions->size(), 0u);
   EXPECT_GT(rounds_, 100);
@@ -227,7 +227,7 @@ TEST_F(ControlTimeTest, ManyOffersAreWithdrawnAtTheirDeadline) {
   for (size_t posted = 0; posted + keys.size() <= kMany; posted += keys.size()) {
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = absl::StrCat("step 41/", posted + i);
     rig_.PostMany(Side::kReceive, arena_, 4096, keys);
-    AfterBatches();
+    RunAfterTasks();
   }
   for (size_t i = 0; i < kMany; ++i) {
     std::vector<PeerMessage> offers;
@@ -235,9 +235,9 @@ TEST_F(ControlTimeTest, ManyOffersAreWithdrawnAtTheirDeadline) {
         PeerRig::OfferOfNodeC(i + 1, ArenaId(77), 4096, absl::StrCat("step 42/", i)));
     rig_.driver->OnPeerMessages(kNodeC, std::move(offers));
   }
-  AfterBatches();
+  RunAfterTasks();
   rig_.control.Advance(absl::Seconds(1));
-  AfterBatches();
+  RunAfterTasks();
   constexpr size_t kAtOnce = 512;  // as many as are taken at a time
   for (size_t i = 0; i < kMany; i += kAtOnce) {
     std::vector<PeerMessage> withdrawn;
@@ -246,7 +246,7 @@ TEST_F(ControlTimeTest, ManyOffersAreWithdrawnAtTheirDeadline) {
                                                                Reason::kWaitingForPeer, "alone")});
     }
     Timed([&] { rig_.driver->OnPeerMessages(kNodeC, std::move(withdrawn)); });
-    AfterBatches();
+    RunAfterTasks();
     rig_.control.Advance(absl::Milliseconds(10));
   }
   EXPECT_EQ(rig_.driver->engine().waiting_offers(), 0u);
@@ -259,12 +259,12 @@ TEST_F(ControlTimeTest, ManyDeadlinesAtOnce) {
   for (int batch = 0; batch < 5; ++batch) {
     for (size_t i = 0; i < keys.size(); ++i) keys[i] = absl::StrCat("key ", batch, " ", i);
     Timed([&] { rig_.PostMany(Side::kReceive, arena_, 4096, keys); });
-    AfterBatches();
+    RunAfterTasks();
   }
   // Old enough to be found by who ends alone; late; and not answered by node-c.
   for (const absl::Duration step : {absl::Seconds(2), absl::Hours(2), absl::Milliseconds(100)}) {
     rig_.control.Advance(step);
-    AfterBatches();
+    RunAfterTasks();
   }
   EXPECT_EQ(rig_.driver->engine().in_flight(), 0u);
   ExpectShort();

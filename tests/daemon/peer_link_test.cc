@@ -191,7 +191,7 @@ TEST(PeerLink, IsUpWithoutMappingWhereThatDoesNotWork) {
        "the memfd lacks F_SEAL_SHRINK"},
       {"another answer", nothing,
        [](PeerRig& rig) {
-         rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(1), {MemoryKind::kMemfd, 4096}},
+         rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(1), {MemoryKind::kMemfd, 4096}},
                     testing::SealedMemfd(4096));
        },
        "/node-c/peer.sock gave a wrong answer"},

@@ -96,7 +96,7 @@ TEST(PeerLoss, AClosedLinkIsLostAtOnceAndWhatWasAgreedOnItEnds) {
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   EXPECT_EQ(rig.RowOf(kNodeC).error, "the link to node-c closed: reset");
   EXPECT_FALSE(stream->alive);
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
   ASSERT_TRUE(rig.session().endings().FindFailure(send).has_value());
@@ -110,7 +110,7 @@ TEST(PeerLoss, ADialThatFailsEndsNoTransfer) {
   rig.Turn();
   ASSERT_THAT(rig.dialer.streams, SizeIs(1));
   rig.dialer.streams[0]->callbacks.on_closed(kReset);
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
   EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr("reset"));
 }
@@ -225,7 +225,7 @@ TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
   };
   rig.Advance(PeerTable::kSilence);
   EXPECT_TRUE(asked);
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
 }
 

@@ -56,10 +56,10 @@ TEST(PeerProof, IsOfOneSideOfOneLink) {
     PeerIntroduction other = a;
     edit(other);
     EXPECT_NE(proof, PeerProof("secret", PeerSide::kDialler, {other, b}));
-    EXPECT_NE(PeerLinkKey("secret", {a, b}), PeerLinkKey("secret", {other, b}));
+    EXPECT_NE(PeerLinkSecret("secret", {a, b}), PeerLinkSecret("secret", {other, b}));
   }
-  EXPECT_EQ(PeerLinkKey("secret", {a, b}).size(), kPeerKeyBytes);
-  EXPECT_NE(PeerLinkKey("secret", {a, b}), proof);
+  EXPECT_EQ(PeerLinkSecret("secret", {a, b}).size(), kPeerSecretBytes);
+  EXPECT_NE(PeerLinkSecret("secret", {a, b}), proof);
 }
 
 // RFC 4231, case 2.
@@ -307,7 +307,7 @@ TEST(PeerWithoutASecret, WhomWeDialMustProveIt) {
       [](PeerRig& rig) { rig.Answer(kNodeC, kReset, PeerSocketWelcome{}); },
       [](PeerRig& rig) { rig.Answer(kNodeC, absl::OkStatus(), PeerSocketWelcome{}); },
       [](PeerRig& rig) {
-        rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(1), {MemoryKind::kMemfd, 1}});
+        rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(1), {MemoryKind::kMemfd, 1}});
       },
       [](PeerRig& rig) {
         rig.peers->OnSocketClosed(rig.requests.back().connection);

@@ -97,7 +97,7 @@ void PeerRig::Turn() {
   do {
     control.RunAll();
     peers->OnTime(control.Now());
-    next = driver->AfterBatch();
+    next = driver->AfterTasks();
     devices.Settle();
   } while (control.RunAll() > 0 || next <= control.Now());
 }
@@ -187,7 +187,7 @@ std::shared_ptr<StreamRecord> PeerRig::CallAsNodeA(const PeerIntroduction& intro
 }
 
 void PeerRig::Answer(PeerId peer, absl::Status error,
-                     std::variant<PeerSocketWelcome, ArenaGranted> body, UniqueFd fd) {
+                     std::variant<PeerSocketWelcome, ArenaLent> body, UniqueFd fd) {
   ASSERT_FALSE(requests.empty());
   std::vector<UniqueFd> fds;
   if (fd.valid()) fds.push_back(std::move(fd));
@@ -241,7 +241,7 @@ uint64_t PeerRig::PostSend(ArenaId arena, uint64_t bytes, const std::string& key
 
 uint64_t PeerRig::Post(Side side, ArenaId arena, uint64_t bytes, const std::string& key) {
   const uint64_t first = PostMany(side, arena, bytes, {key});
-  driver->AfterBatch();
+  driver->AfterTasks();
   return first;
 }
 

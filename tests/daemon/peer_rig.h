@@ -105,7 +105,7 @@ class PeerRig {
                    SessionUse quota = {1 << 20, 16, 1000, 4096},
                    absl::Duration visit_every = absl::InfiniteDuration());
 
-  // Runs tasks and AfterBatch as control does, until there is nothing left to do.
+  // Runs tasks and AfterTasks as control does, until there is nothing left to do.
   void Turn();
   void Advance(absl::Duration by) {
     control.Advance(by);
@@ -148,7 +148,7 @@ class PeerRig {
     Turn();
   }
   // Answers, as the peer, node-b's last request on the peer's peer.sock.
-  void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaGranted> body,
+  void Answer(PeerId peer, absl::Status error, std::variant<PeerSocketWelcome, ArenaLent> body,
               UniqueFd fd = UniqueFd());
   // Asks, as a peer, on node-b's peer.sock. Returns the answer.
   const SocketResponse& Ask(Door::ConnectionId connection, decltype(PeerSocketRequest::body) body,

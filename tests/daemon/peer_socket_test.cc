@@ -125,13 +125,13 @@ struct Granting : PeerRig {
   std::shared_ptr<StreamRecord> stream;
 };
 
-TEST(PeerSocketGrants, AnArenaThatWasOfferedIsGiven) {
+TEST(PeerSocketLends, AnArenaThatWasOfferedIsGiven) {
   Granting rig;
   const SocketResponse& answer = rig.Ask(kAsker, GetArena{rig.offered});
   EXPECT_THAT(answer.response.error, Is("OK"));
-  const auto& granted = std::get<ArenaGranted>(answer.response.body);
-  EXPECT_EQ(granted.arena, rig.offered);
-  EXPECT_EQ(granted.memory.bytes, 4096u);
+  const auto& lent = std::get<ArenaLent>(answer.response.body);
+  EXPECT_EQ(lent.arena, rig.offered);
+  EXPECT_EQ(lent.memory.bytes, 4096u);
   ASSERT_THAT(answer.fds, SizeIs(1));
   memcpy(rig.sessions->FindArena(rig.offered)->mapping->data(), "ferry", 5);
   char seen[5];
@@ -150,7 +150,7 @@ class Segments : public DeviceMemory {
   const std::vector<int> fds_;
 };
 
-TEST(PeerSocketGrants, AnArenaOfManyAllocationsIsGivenWhole) {
+TEST(PeerSocketLends, AnArenaOfManyAllocationsIsGivenWhole) {
   const UniqueFd fd(eventfd(0, EFD_CLOEXEC));
   Granting rig;
   rig.sessions->FindArena(rig.offered)->mapping = std::make_unique<Segments>(fd.get());
@@ -159,7 +159,7 @@ TEST(PeerSocketGrants, AnArenaOfManyAllocationsIsGivenWhole) {
   EXPECT_THAT(answer.fds, SizeIs(3));
 }
 
-TEST(PeerSocketGrants, AnArenaThatWasNotOfferedIsNotGiven) {
+TEST(PeerSocketLends, AnArenaThatWasNotOfferedIsNotGiven) {
   Granting rig;
   for (const ArenaId arena : {rig.kept, ArenaId(999), ArenaId(0)}) {
     const SocketResponse& answer = rig.Ask(kAsker, GetArena{arena});
@@ -170,7 +170,7 @@ TEST(PeerSocketGrants, AnArenaThatWasNotOfferedIsNotGiven) {
   EXPECT_THAT(rig.closed, IsEmpty());  // a mistake, not a crime
 }
 
-TEST(PeerSocketGrants, WhatOnePeerWasOfferedTheOtherDoesNotGet) {
+TEST(PeerSocketLends, WhatOnePeerWasOfferedTheOtherDoesNotGet) {
   Granting rig;
   const auto other = rig.AcceptNodeA();
   rig.Ask(91, PeerSocketHello{"node-a", rig.OurIntroduction(*other).nonce});
@@ -178,7 +178,7 @@ TEST(PeerSocketGrants, WhatOnePeerWasOfferedTheOtherDoesNotGet) {
               Is("NOT_FOUND/ARENA_NOT_FOUND", "was not offered to node-a"));
 }
 
-TEST(PeerSocketGrants, APeerOfAnotherHostIsGivenNothing) {
+TEST(PeerSocketLends, APeerOfAnotherHostIsGivenNothing) {
   PeerRig rig;
   const ArenaId arena = rig.Register(4096);
   const auto stream = rig.NodeCUpElsewhere();
@@ -187,14 +187,14 @@ TEST(PeerSocketGrants, APeerOfAnotherHostIsGivenNothing) {
   EXPECT_THAT(rig.Ask(kAsker, GetArena{arena}).response.error, Is("NOT_FOUND/ARENA_NOT_FOUND"));
 }
 
-TEST(PeerSocketGrants, WhoDidNotSayHelloIsGivenNothing) {
+TEST(PeerSocketLends, WhoDidNotSayHelloIsGivenNothing) {
   Granting rig;
   EXPECT_THAT(rig.Ask(91, GetArena{rig.offered}).response.error,
               Is("PERMISSION_DENIED/PROTOCOL_ERROR", "say hello first"));
   EXPECT_THAT(rig.closed, ElementsAre(91u));
 }
 
-TEST(PeerSocketGrants, AReleasedArenaIsGoneAndThePeerIsTold) {
+TEST(PeerSocketLends, AReleasedArenaIsGoneAndThePeerIsTold) {
   Granting rig;
   rig.driver->Cancel(rig.session(), {1},
                      Error(absl::StatusCode::kCancelled, Reason::kCancelled, "x"));
@@ -213,7 +213,7 @@ TEST(PeerSocketGrants, AReleasedArenaIsGoneAndThePeerIsTold) {
   EXPECT_THAT(rig.frames, SizeIs(before));  // of what was not offered nobody is told
 }
 
-TEST(PeerSocketGrants, WithTheLinkTheyAreLost) {
+TEST(PeerSocketLends, WithTheLinkTheyAreLost) {
   Granting rig;
   rig.Advance(PeerTable::kSilence);
   EXPECT_THAT(rig.closed, Contains(kAsker));
@@ -226,7 +226,7 @@ TEST(PeerSocketGrants, WithTheLinkTheyAreLost) {
   EXPECT_THAT(rig.Ask(92, GetArena{rig.offered}).response.error, Is("NOT_FOUND/ARENA_NOT_FOUND"));
 }
 
-TEST(PeerSocketGrants, AConnectionThatClosedIsForgotten) {
+TEST(PeerSocketLends, AConnectionThatClosedIsForgotten) {
   Granting rig;
   rig.peers->OnSocketClosed(kAsker);
   EXPECT_THAT(rig.Ask(kAsker, GetArena{rig.offered}).response.error,
@@ -256,7 +256,7 @@ struct Fetching : PeerRig {
 TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
   Fetching rig;
   EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
@@ -278,7 +278,7 @@ TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
 TEST(PeerSocketFetch, BytesOfAnOwnerThatGaveUpTheLinkAreNotBelieved) {
   Fetching rig;
   rig.page_of_node_c->Revoke();
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
@@ -304,12 +304,12 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
               ::testing::HasSubstr("never heard"));
   EXPECT_THAT(
       failure([](Fetching& rig) {
-        rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}});
+        rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}});
       }),
       ::testing::HasSubstr("must come with a memfd, 0 did"));
   EXPECT_THAT(failure([](Fetching& rig) {
                 rig.Answer(kNodeC, absl::OkStatus(),
-                           ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 8192}}, SealedMemfd(4096));
+                           ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 8192}}, SealedMemfd(4096));
               }),
               ::testing::HasSubstr("map arena 7 of node-c"));
   EXPECT_THAT(
@@ -336,7 +336,7 @@ TEST(PeerSocketFetch, WhatIsNotTakenIsAskedAgain) {
   rig.requests_taken = true;
   rig.Advance(PeerTable::kAskAgain);
   ASSERT_THAT(rig.requests, SizeIs(before + 1));
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
   EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
@@ -356,7 +356,7 @@ TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
     fds.push_back(SealedMemfd(4096));
     rig.peers->OnSocketResponse(
         kNodeC, connection,
-        {sequence, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}}},
+        {sequence, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}}},
         std::move(fds));
     rig.Turn();
   };
@@ -371,10 +371,10 @@ TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
 TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
   Fetching rig;
   rig.stream->callbacks.on_closed(kReset);
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
   EXPECT_THAT(rig.Failure(rig.receive), Is("UNAVAILABLE/PEER_UNREACHABLE"));
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              SealedMemfd(4096));
   rig.Turn();  // too late for anything
   EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
@@ -383,19 +383,19 @@ TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
 // A peer that restarts begins its arena ids anew.
 TEST(PeerSocketFetch, AFailureOfTheLinkBeforeIsNotTakenForOneOfThisLink) {
   Fetching rig;
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 8192}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 8192}},
              SealedMemfd(4096));
   rig.devices.Settle();  // it could not be mapped; control has not heard of it yet
   rig.stream->callbacks.on_closed(kReset);
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   rig.stream = rig.NodeCUp();
   const uint64_t receive = rig.PostReceive(rig.arena, 8, "k2");
   rig.stream->callbacks.on_frame({{{rig.OfferOfNodeC(1, ArenaId(7), 8, "k2")}, {}}});
-  rig.driver->AfterBatch();
+  rig.driver->AfterTasks();
   ASSERT_EQ(std::get<GetArena>(rig.requests.back().request.body).arena, ArenaId(7));
   rig.Turn();
   EXPECT_THAT(rig.Failure(receive), Is("OK"));
-  rig.Answer(kNodeC, absl::OkStatus(), ArenaGranted{ArenaId(7), {MemoryKind::kMemfd, 4096}},
+  rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("abcdefgh"));
   rig.Turn();
   EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);

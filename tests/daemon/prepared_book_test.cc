@@ -40,7 +40,7 @@ TEST_F(PreparedBookTest, ANumberIsTakenUntilTheBatchIsReleasedAndOver) {
   ASSERT_THAT(released.askers, SizeIs(1));
   EXPECT_EQ(released.askers[0].connection, 7u);
   EXPECT_EQ(released.askers[0].sequence, 8u);
-  EXPECT_EQ(released.kept, 2 * sizeof(Range));
+  EXPECT_EQ(released.record_bytes, 2 * sizeof(Range));
   EXPECT_EQ(book_.Find(0), nullptr);
   EXPECT_EQ(Add(4, 1), 0u);
   EXPECT_EQ(Add(5, 1), 2u);

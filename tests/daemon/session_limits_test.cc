@@ -59,8 +59,8 @@ TEST(SessionLimits, WhoIsNearestToThemIsKnown) {
   EXPECT_EQ(fullest.bytes.used, 8192u);
   EXPECT_EQ(fullest.arenas.used, 1u);
   EXPECT_EQ(fullest.transfers_in_flight.used, 1u);
-  EXPECT_EQ(fullest.kept_bytes.used, first->kept_bytes());
-  EXPECT_EQ(fullest.kept_of_uid, first->kept_bytes());
+  EXPECT_EQ(fullest.record_bytes.used, first->record_bytes());
+  EXPECT_EQ(fullest.record_bytes_of_uid, first->record_bytes());
   EXPECT_EQ(fullest.sessions_of_uid, 2u) << "of Alice";
   first->OnEnded(ended);
   EXPECT_EQ(FullestOf(rig.table).transfers_in_flight.used, 0u);

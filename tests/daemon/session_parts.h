@@ -43,7 +43,7 @@ class SessionParts {
 
   ManualExecutor control;
   Devices devices{{1, 2}};
-  KeptBytes of_uid{uint64_t{1} << 20};
+  RecordBytes of_uid{uint64_t{1} << 20};
   std::vector<ArenaId> gone;
   SessionMap sessions;
   ArenaTable arenas{devices.table, [this](ArenaId arena) { gone.push_back(arena); }};

@@ -250,7 +250,7 @@ Layout Apart(size_t ranges) {
 }
 
 TEST(SessionPost, WhatIsKeptIsLimitedAndGivenBack) {
-  SessionRig rig({{1000, 3, 100, 4096}, absl::Seconds(60), 16384, /*kept_bytes=*/8192});
+  SessionRig rig({{1000, 3, 100, 4096}, absl::Seconds(60), 16384, /*record_bytes=*/8192});
   rig.AddArena(7, 1000);
   PostBatch never = rig.Batch({Apart(400)});
   const std::vector<Violation> refused = rig.session.CheckAndComplete(never, kNow);
@@ -263,8 +263,8 @@ TEST(SessionPost, WhatIsKeptIsLimitedAndGivenBack) {
 
   PostBatch two = rig.Batch({Apart(50), Apart(50)});
   const PostReply reply = rig.Post(two);
-  EXPECT_GT(rig.session.kept_bytes(), 100 * sizeof(Range));
-  EXPECT_EQ(rig.of_uid.bytes(), rig.session.kept_bytes());
+  EXPECT_GT(rig.session.record_bytes(), 100 * sizeof(Range));
+  EXPECT_EQ(rig.of_uid.bytes(), rig.session.record_bytes());
   PostBatch more = rig.Batch({Apart(150)});
   const std::vector<Violation> full = rig.session.CheckAndComplete(more, kNow);
   ASSERT_THAT(full, SizeIs(1));
@@ -272,7 +272,7 @@ TEST(SessionPost, WhatIsKeptIsLimitedAndGivenBack) {
   rig.End(two, reply, 0);
   rig.End(two, reply, 1);
   rig.session.AfterEndings(kNow);
-  EXPECT_EQ(rig.session.kept_bytes(), 0u);
+  EXPECT_EQ(rig.session.record_bytes(), 0u);
   EXPECT_EQ(rig.of_uid.bytes(), 0u);
   EXPECT_THAT(rig.session.CheckAndComplete(more, kNow), IsEmpty());
 }

@@ -66,7 +66,7 @@ class SessionRig {
     ended.status = std::move(status);
     ended.route = route;
     ended.layout = batch.specs[i].layout;
-    ended.kept = batch.specs[i].kept;
+    ended.record_bytes = batch.specs[i].record_bytes;
     session.OnEnded(ended);
   }
 
@@ -74,7 +74,7 @@ class SessionRig {
     return *static_cast<ferry_timeline_pages*>(const_cast<void*>(session.timelines().begin()));
   }
 
-  KeptBytes of_uid{uint64_t{1} << 30};
+  RecordBytes of_uid{uint64_t{1} << 30};
   Session session;
 
  private:

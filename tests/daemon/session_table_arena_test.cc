@@ -214,7 +214,7 @@ TEST(SessionTableEnd, OfAClientWithTransfersTheMemoryStaysUntilTheLastIsOver) {
   rig.table.OnClosed(kConnection);
   EXPECT_EQ(told, 1);
   EXPECT_THAT(rig.ended, ElementsAre(id));
-  EXPECT_TRUE(session->closing);
+  EXPECT_TRUE(session->client_gone);
   EXPECT_EQ(rig.table.open(), 0u);
   EXPECT_THAT(rig.table.List(), ElementsAre(session));
   EXPECT_EQ(rig.table.counts().lost, 1u);

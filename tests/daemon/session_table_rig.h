@@ -111,7 +111,7 @@ class SessionTableRig {
     ended.transfer = MakeTransferId(session.id(), reply.first_transfer_id);
     ended.over_value = reply.first_over_value;
     ended.layout = batch.specs[0].layout;
-    ended.kept = batch.specs[0].kept;
+    ended.record_bytes = batch.specs[0].record_bytes;
     return ended;
   }
 

@@ -233,7 +233,7 @@ TEST(SessionEndings, OfAClientThatIsGoneOnlyTheMemoryMatters) {
   Arena& arena = rig.AddArena(7, 100);
   PostBatch batch = rig.Batch({{{ArenaId(7), 0, 8}}});
   const PostReply reply = rig.Post(batch);
-  rig.session.closing = true;
+  rig.session.client_gone = true;
   rig.End(batch, reply, 0);
   rig.session.timelines().Flush();
   EXPECT_EQ(arena.transfers, 0u);

@@ -19,7 +19,7 @@ using testing::kNodeC;
 using testing::PeerRig;
 using ::testing::VariantWith;
 
-constexpr size_t kPart = TransferDriver::kPart;
+constexpr size_t kPostsAtOnce = TransferDriver::kPostsAtOnce;
 constexpr uint64_t kBytes = 64 << 10;
 
 std::vector<std::string> Keys(size_t count) {
@@ -52,10 +52,10 @@ TEST(TransferPartsTest, APeerHearsOfALongBatchWhileItIsPosted) {
   PeerRig rig;
   rig.NodeCUp();
   const ArenaId arena = rig.Register(kBytes);
-  rig.PostMany(Side::kSend, arena, kBytes, Keys(2 * kPart + 3));
-  EXPECT_THAT(Sizes(rig), ElementsAre(kPart, kPart));
-  rig.driver->AfterBatch();
-  ASSERT_THAT(Sizes(rig), ElementsAre(kPart, kPart, 3));
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(2 * kPostsAtOnce + 3));
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce, kPostsAtOnce));
+  rig.driver->AfterTasks();
+  ASSERT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce, kPostsAtOnce, 3));
   EXPECT_THAT(More(rig), ElementsAre(true, true, false));
   uint64_t offered = 0;
   for (const auto& sent : rig.frames) {
@@ -72,39 +72,39 @@ TEST(TransferPartsTest, ABatchOfOnePartIsOneMessage) {
   PeerRig rig;
   rig.NodeCUp();
   const ArenaId arena = rig.Register(kBytes);
-  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPart));
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPostsAtOnce));
   EXPECT_THAT(rig.frames, IsEmpty());
-  rig.driver->AfterBatch();
-  EXPECT_THAT(Sizes(rig), ElementsAre(kPart));
+  rig.driver->AfterTasks();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce));
 }
 
 TEST(TransferPartsTest, APreparedBatchIsOneMessage) {
   PeerRig rig;
   rig.NodeCUp();
   const ArenaId arena = rig.Register(kBytes);
-  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPart + 1), /*prepare=*/true);
+  rig.PostMany(Side::kSend, arena, kBytes, Keys(kPostsAtOnce + 1), /*prepare=*/true);
   EXPECT_THAT(rig.frames, IsEmpty());
-  rig.driver->AfterBatch();
-  EXPECT_THAT(Sizes(rig), ElementsAre(kPart + 1));
+  rig.driver->AfterTasks();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce + 1));
 }
 
 TEST(TransferPartsTest, OffersOfAPeerAreAnsweredInParts) {
   PeerRig rig;
   rig.NodeCUp();
   const ArenaId arena = rig.Register(kBytes);
-  rig.PostMany(Side::kReceive, arena, kBytes, Keys(kPart + 1));
-  rig.driver->AfterBatch();
+  rig.PostMany(Side::kReceive, arena, kBytes, Keys(kPostsAtOnce + 1));
+  rig.driver->AfterTasks();
   std::vector<PeerMessage> offers;
-  for (const std::string& key : Keys(kPart + 1)) {
+  for (const std::string& key : Keys(kPostsAtOnce + 1)) {
     Offer offer = PeerRig::OfferOfNodeC(offers.size() + 1, ArenaId(77), kBytes, key);
     offer.ready = false;  // so that all it wants is to be answered
     offers.emplace_back(std::move(offer));
   }
   rig.driver->OnPeerMessages(kNodeC, std::move(offers));
-  ASSERT_THAT(Sizes(rig), ElementsAre(kPart));
+  ASSERT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce));
   EXPECT_THAT(rig.frames[0].frame.messages, Each(VariantWith<Matched>(::testing::_)));
-  rig.driver->AfterBatch();
-  EXPECT_THAT(Sizes(rig), ElementsAre(kPart, 1));
+  rig.driver->AfterTasks();
+  EXPECT_THAT(Sizes(rig), ElementsAre(kPostsAtOnce, 1));
   EXPECT_THAT(More(rig), ElementsAre(true, false));
 }
 
@@ -118,7 +118,7 @@ TEST(TransferPartsTest, WhatAnswersAPartIsAPart) {
     Offer offer = PeerRig::OfferOfNodeC(key + 1, ArenaId(77), kBytes, Keys(2)[key]);
     offer.ready = false;
     rig.driver->OnPeerMessages(kNodeC, {std::move(offer)}, more);
-    rig.driver->AfterBatch();
+    rig.driver->AfterTasks();
   }
   EXPECT_THAT(Sizes(rig), ElementsAre(1, 1));
   EXPECT_THAT(More(rig), ElementsAre(true, false));

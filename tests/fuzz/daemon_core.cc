@@ -200,7 +200,7 @@ Session* DaemonCore::Open(Door::ConnectionId connection) {
 
 void DaemonCore::Post(SessionId id, PostBatch batch) {
   Session* session = table_.Find(id);
-  if (session == nullptr || session->closing) return;
+  if (session == nullptr || session->client_gone) return;
   const PostReply reply = driver_.Post(*session, std::move(batch));
   FERRY_CHECK(reply.status.ok() == reply.violations.empty() ||
               HasReason(reply.status, Reason::kRequestIdReused));
@@ -216,7 +216,7 @@ void DaemonCore::Post(SessionId id, PostBatch batch) {
 
 void DaemonCore::Cancel(SessionId id, const std::vector<uint64_t>& sequences) {
   Session* session = table_.Find(id);
-  if (session == nullptr || session->closing) return;
+  if (session == nullptr || session->client_gone) return;
   driver_.Cancel(
       *session, sequences,
       Error(absl::StatusCode::kCancelled, Reason::kCancelled, "the client asked for it"));
@@ -254,7 +254,7 @@ void DaemonCore::Settle() {
   do {
     jobs_.OnTime(control_.Now());
     do {
-      driver_.AfterBatch();
+      driver_.AfterTasks();
     } while (jobs_.Join());
     SharedDevices().Settle();
   } while (control_.RunAll() > 0);

@@ -67,7 +67,7 @@ class Peer {
     TcpPeer peer;
     peer.id = kPeer;
     peer.name = "peer";
-    peer.key = std::string(kKey);
+    peer.secret = std::string(kKey);
     peer.devices = {kTheirs};
     lane_.RunAndWait([&] { transport_->AddPeer(peer); });
     Connect();

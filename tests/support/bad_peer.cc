@@ -341,8 +341,8 @@ void BadPeer::ServeOwnSocket() {
         response.mutable_welcome();
         fds = {page.get(), doorbells[0].get(), doorbells[1].get()};
       } else if (request.has_get_arena() && nonsense.Chance(70)) {
-        response.mutable_arena_granted()->set_arena_id(request.get_arena().arena_id());
-        response.mutable_arena_granted()->set_bytes(nonsense.Number());
+        response.mutable_arena_lent()->set_arena_id(request.get_arena().arena_id());
+        response.mutable_arena_lent()->set_bytes(nonsense.Number());
         fds = {page.get()};
       } else {
         nonsense.Fill(response);

@@ -75,7 +75,7 @@ std::string DiallersProof(const std::string& secret, const peer::v1::PeerIntrodu
 std::string DiallersKey(const std::string& secret, const peer::v1::PeerIntroduction& ours,
                         const peer::v1::PeerIntroduction& theirs) {
   const PeerIntroduction dialler = Plain(ours), acceptor = Plain(theirs);
-  return PeerLinkKey(secret, {dialler, acceptor});
+  return PeerLinkSecret(secret, {dialler, acceptor});
 }
 
 struct LyingCaller::Call {

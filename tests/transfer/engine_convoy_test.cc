@@ -336,14 +336,14 @@ TEST(ConvoyTest, HasTheKeysAndTheBytesOfAll) {
     TransferSpec spec =
         SpecOf(Side::kSend, std::string(1 + i * 7, static_cast<char>('a' + i)), 0, 2);
     spec.layout = Layout({Range{ArenaId(10), i == 4 ? 0 : 4096 * (20 - i), 4096}});
-    spec.kept = i;
+    spec.record_bytes = i;
     members.push_back(spec);
   }
   members[1].layout = {{ArenaId(10), 4096 * 21, 4096}};  // follows the first one
   const TransferSpec convoy = MakeConvoy(members);
   EXPECT_EQ(convoy.key.count, 10u);
   EXPECT_EQ(convoy.bytes, 40960u);
-  EXPECT_EQ(convoy.kept, 45u);
+  EXPECT_EQ(convoy.record_bytes, 45u);
   EXPECT_EQ(convoy.layout.stretches(), 9u);
   size_t place = 0;
   for (PackedKeys keys(convoy.key); !keys.AtEnd(); keys.Next(), ++place) {

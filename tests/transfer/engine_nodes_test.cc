@@ -60,7 +60,7 @@ TEST_F(EngineNodesTest, WhatIsPostedWithOneThatLeavesEndsAndNothingElse) {
   EXPECT_FALSE(two_.IsOver(kA, to_c));
   EXPECT_EQ(two_.a().in_flight(), 2u);
   EXPECT_EQ(two_.a().waiting_offers(), 0u);
-  EXPECT_EQ(two_.a().KeptFor(PeerId(kB)), 0u);
+  EXPECT_EQ(two_.a().RecordBytesFor(PeerId(kB)), 0u);
   EXPECT_THAT(two_.daemons[kA].unwatch, SizeIs(1));
   // Nobody is heard or answered under that id.
   const uint64_t ignored = two_.a().ignored_messages();

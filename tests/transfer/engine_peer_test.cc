@@ -265,7 +265,7 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
 
 class EnginePeerKeptTest : public EnginePeerTest {
  protected:
-  EnginePeerKeptTest() : EnginePeerTest({.kept_per_peer = 4096}) {}
+  EnginePeerKeptTest() : EnginePeerTest({.record_bytes_per_peer = 4096}) {}
   // Of ranges that do not touch.
   static Offer LongOffer(uint64_t id, std::string key, size_t ranges) {
     Offer offer = OfferOf(id, std::move(key));
@@ -281,14 +281,14 @@ TEST_F(EnginePeerKeptTest, OffersThatTakeMoreThanTheirPeersBytesAreRefused) {
   two_.LinkUp();
   EXPECT_THAT(Refusal(LongOffer(1, "x", 1000)),
               Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
-  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(2, "x", 50));
-  EXPECT_GT(two_.b().KeptFor(PeerId(kA)), 50 * sizeof(Range));
+  EXPECT_GT(two_.b().RecordBytesFor(PeerId(kA)), 50 * sizeof(Range));
   const absl::Status refusal = Refusal(LongOffer(3, "y", 50));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(2), Cancelled()});
-  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(4, "y", 50));
   EXPECT_EQ(two_.b().waiting_offers(), 1u);
 }
@@ -297,10 +297,10 @@ TEST_F(EnginePeerKeptTest, WhatIsMatchedCountsUntilItIsOver) {
   two_.LinkUp();
   two_.Post(SpecOf(Side::kReceive, "z", 0, 2, 50));
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(1, "z", 50));
-  const uint64_t matched = two_.b().KeptFor(PeerId(kA));
+  const uint64_t matched = two_.b().RecordBytesFor(PeerId(kA));
   EXPECT_GT(matched, 50 * sizeof(Range));
   two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
-  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
 }
 
 TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {
@@ -320,7 +320,7 @@ TEST_F(EnginePeerBoundTest, WhatHasEndedTakesNoPlace) {
     two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(id), Poisoned()});
   }
   EXPECT_EQ(two_.b().TombstonesHeld(PeerId(kA)), 5u);
-  EXPECT_EQ(two_.b().KeptFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(6, "z"));
   EXPECT_EQ(two_.b().waiting_offers(), 1u);
 }

@@ -34,11 +34,11 @@ TEST(OfferBook, AnOfferIsKeptOnceUntilItIsOver) {
   EXPECT_EQ(book.Add(absl::UnixEpoch(), kOffering, OfferOfId(1)), nullptr);
   EXPECT_EQ(book.Find(kOffering, offered->offer.transfer), offered);
   EXPECT_EQ(book.Find(PeerId(0), offered->offer.transfer), nullptr);
-  EXPECT_GT(book.kept(kOffering), 0u);
+  EXPECT_GT(book.record_bytes(kOffering), 0u);
   const TransferId id = offered->offer.transfer;
   book.Erase(absl::UnixEpoch(), *offered);
   EXPECT_EQ(book.Find(kOffering, id), nullptr);
-  EXPECT_EQ(book.kept(kOffering), 0u);
+  EXPECT_EQ(book.record_bytes(kOffering), 0u);
 }
 
 TEST(OfferBook, ThoseThatWaitAreInOrder) {

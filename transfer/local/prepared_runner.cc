@@ -59,8 +59,8 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
   for (TransportOp& op : ops) {
     Bundle& bundle = BundleOf(op);
     FERRY_CHECK(ops_.try_emplace({op.transfer, op.attempt}, &bundle).second);
-    bundle.parts.push_back({op.transfer, op.attempt,
-                            op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
+    bundle.members.push_back({op.transfer, op.attempt,
+                              op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
     if (bundle.cut) CutLast(bundle);
     bundle.trigger.Arm();
   }
@@ -80,7 +80,7 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
 
 void PreparedRunner::CutLast(Bundle& bundle) {
   const Copier::Limits& limits = copier_->limits();
-  CopyPlan& plan = *bundle.parts.back().copy;
+  CopyPlan& plan = *bundle.members.back().copy;
   bundle.whole_bytes += plan.bytes();
   bundle.cut = bundle.whole_bytes <= limits.bytes;
   while (bundle.cut && !plan.AtEnd()) {
@@ -125,15 +125,16 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
   bundle.trigger.Disarm();
   if (!bundle.sends && bundle.trigger.TakeBack()) {
     bundle.next = 0;
-    for (Part& part : bundle.parts) part.copy->Rewind();
+    for (Member& member : bundle.members) member.copy->Rewind();
   }
   bundle.cut = false;
   bundle.whole = {};
-  const auto part = std::find_if(bundle.parts.begin(), bundle.parts.end(),
-                                 [&](const Part& part) { return part.transfer == transfer; });
-  std::swap(*part, bundle.parts.back());
-  bundle.parts.pop_back();
-  if (!bundle.parts.empty()) return;
+  const auto member =
+      std::find_if(bundle.members.begin(), bundle.members.end(),
+                   [&](const Member& member) { return member.transfer == transfer; });
+  std::swap(*member, bundle.members.back());
+  bundle.members.pop_back();
+  if (!bundle.members.empty()) return;
   if (bundle.sends) {
     LinkPage::Slot& slot = bundle.ends.page->slot(bundle.ends.slot);
     __atomic_store_n(&slot.fired, 0, __ATOMIC_SEQ_CST);
@@ -144,7 +145,7 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
 }
 
 bool PreparedRunner::CanGoOn(const Bundle& bundle) const {
-  return bundle.next < bundle.parts.size() && steps_.size() < copier_->limits().steps;
+  return bundle.next < bundle.members.size() && steps_.size() < copier_->limits().steps;
 }
 
 bool PreparedRunner::Ready(const Bundle& bundle) const {
@@ -154,7 +155,7 @@ bool PreparedRunner::Ready(const Bundle& bundle) const {
   if (!bundle.sends) return CanGoOn(bundle);
   const PreparedEnds& ends = bundle.ends;
   return ends.own->armed() &&
-         Load(ends.page->slot(ends.slot).done) >= trigger.next() * bundle.parts.size();
+         Load(ends.page->slot(ends.slot).done) >= trigger.next() * bundle.members.size();
 }
 
 bool PreparedRunner::Advance(Bundle& bundle) {
@@ -171,7 +172,7 @@ bool PreparedRunner::Advance(Bundle& bundle) {
     __atomic_store_n(&ends.page->slot(ends.slot).fired, n, __ATOMIC_SEQ_CST);
     ends.page->Ring();
   } else {
-    const size_t all = bundle.parts.size();
+    const size_t all = bundle.members.size();
     bundle.trigger.Over(n, static_cast<uint32_t>(all), all);
   }
   return true;
@@ -181,7 +182,7 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
   const PreparedEnds& ends = bundle.ends;
   bundle.next = 0;
   if (ends.page != nullptr && ends.page->Revoked()) return bundle.trigger.Stop();
-  const auto count = static_cast<uint32_t>(bundle.parts.size());
+  const auto count = static_cast<uint32_t>(bundle.members.size());
   bundle.trigger.Over(bundle.trigger.next(), count, count);
   if (ends.source != nullptr) return;
   __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
@@ -192,14 +193,14 @@ void PreparedRunner::StartStep(Bundle& bundle) {
   ++bundle.steps;
   steps_.push_back(&bundle);
   if (bundle.cut) {
-    bundle.next = bundle.parts.size();
+    bundle.next = bundle.members.size();
     return copier_->Start(bundle.whole);
   }
   pieces_.clear();
   const Copier::Limits& limits = copier_->limits();
   size_t room = limits.bytes;
-  while (bundle.next < bundle.parts.size() && pieces_.size() < limits.pieces) {
-    CopyPlan& plan = *bundle.parts[bundle.next].copy;
+  while (bundle.next < bundle.members.size() && pieces_.size() < limits.pieces) {
+    CopyPlan& plan = *bundle.members[bundle.next].copy;
     if (plan.AtEnd()) {
       plan.Rewind();
       ++bundle.next;
@@ -222,14 +223,14 @@ bool PreparedRunner::Collect() {
     --bundle.steps;
     if (!over->ok()) {
       // A transfer that cannot be carried out ends, and its batch with it.
-      for (const Part& part : bundle.parts) {
-        if (ops_.erase({part.transfer, part.attempt}) == 0) continue;
-        bundle.leaving.push_back({part.transfer, part.attempt, *over});
+      for (const Member& member : bundle.members) {
+        if (ops_.erase({member.transfer, member.attempt}) == 0) continue;
+        bundle.leaving.push_back({member.transfer, member.attempt, *over});
       }
     }
     if (!bundle.leaving.empty()) {
       LetLeave(bundle);
-    } else if (bundle.steps == 0 && bundle.next == bundle.parts.size()) {
+    } else if (bundle.steps == 0 && bundle.next == bundle.members.size()) {
       EndFiring(bundle);
     }
   }

@@ -40,7 +40,7 @@ class PreparedRunner : public Transport, private Poller {
 
  private:
   // One transfer of a bundle.
-  struct Part {
+  struct Member {
     TransferId transfer;
     uint32_t attempt = 0;
     // Null in the source's half of `mapped`. At its beginning, unless the bundle is copying.
@@ -50,14 +50,14 @@ class PreparedRunner : public Transport, private Poller {
     Bundle(Lane& lane, const TransportOp& op);
     const PreparedEnds ends;
     const bool sends;  // the source's half of `mapped`
-    std::vector<Part> parts;
-    // All pieces of a firing, cut while its parts were armed. Empty if they do not fit one step, or
-    // if a part has left since: then each firing cuts its pieces step by step.
+    std::vector<Member> members;
+    // All pieces of a firing, cut while its members were armed. Empty if they do not fit one step,
+    // or if a member has left since: then each firing cuts its pieces step by step.
     std::vector<CopyPiece> whole;
     uint64_t whole_bytes = 0;
     // `whole` holds all pieces.
     bool cut = false;
-    size_t next = 0;                // index of the part to go on with
+    size_t next = 0;                // index of the member to go on with
     size_t steps = 0;               // steps under way
     std::vector<OpResult> leaving;  // aborted ops; they go when no step is under way
     // `sends`: a firing has begun when the other end was told of it; else when its copy begins. It
@@ -66,7 +66,7 @@ class PreparedRunner : public Transport, private Poller {
   };
 
   Bundle& BundleOf(const TransportOp& op);
-  // Adds the last part's pieces to `whole`.
+  // Adds the last member's pieces to `whole`.
   void CutLast(Bundle& bundle);
   bool Ready(const Bundle& bundle) const;
   // Does what the bundle's words allow, at most one step; false if that is nothing.
@@ -80,7 +80,7 @@ class PreparedRunner : public Transport, private Poller {
   void EndFiring(Bundle& bundle);
   void Answer(OpResult result);
   void LetLeave(Bundle& bundle);
-  // Takes the part out, and the bundle if that was its last part.
+  // Takes the member out, and the bundle if that was its last member.
   void Remove(Bundle& bundle, TransferId transfer);
 
   bool Poll() override;

@@ -62,7 +62,7 @@ void HalfEnds::End(Posted& half, absl::Status status) {
   ended.bytes = half.spec.bytes / half.count();
   ended.posted = half.posted;
   ended.layout = std::move(half.spec.layout);
-  ended.kept = half.spec.kept;
+  ended.record_bytes = half.spec.record_bytes;
 }
 
 void HalfEnds::EndPair(Posted& receive, absl::Status ours, absl::Status theirs) {

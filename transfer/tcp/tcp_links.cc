@@ -86,8 +86,8 @@ void TcpTransport::AddPeer(TcpPeer peer) {
     link->key = key;
     link->number = peer.link;
     link->peer_name = peer.name;
-    link->secret = peer.key;
-    link->id = TcpLinkId(peer.key);
+    link->secret = peer.secret;
+    link->id = TcpLinkId(peer.secret);
     link->address = peer.address;
     impl_->links.emplace(key, std::move(link));
   }

@@ -41,7 +41,7 @@ struct TcpPeer {
   PeerId id;
   uint64_t link = 0;        // number of the link, for Hooks::opened
   std::string name;         // for people
-  std::string key;          // secret of the link, which both ends know
+  std::string secret;       // of the link; both ends know it
   TcpAddress address = {};  // where the peer is dialled; none: the peer dials
   std::vector<GlobalDeviceId> devices;
 };

@@ -23,8 +23,8 @@ Number Cut(absl::string_view& bytes) {
 }
 
 // A proof says which end makes it, so that neither can be sent back.
-std::string Proof(absl::string_view role, absl::string_view said, absl::string_view key) {
-  return HmacSha256(key, absl::StrCat("ferry tcp ", role, ":", said));
+std::string Proof(absl::string_view role, absl::string_view said, absl::string_view secret) {
+  return HmacSha256(secret, absl::StrCat("ferry tcp ", role, ":", said));
 }
 
 absl::string_view Said(absl::string_view preamble) {
@@ -33,11 +33,11 @@ absl::string_view Said(absl::string_view preamble) {
 
 }  // namespace
 
-std::string TcpLinkId(absl::string_view key) {
-  return HmacSha256(key, "ferry tcp link").substr(0, kTcpLinkIdBytes);
+std::string TcpLinkId(absl::string_view secret) {
+  return HmacSha256(secret, "ferry tcp link").substr(0, kTcpLinkIdBytes);
 }
 
-std::string EncodeTcpPreamble(const TcpPreamble& preamble, absl::string_view key) {
+std::string EncodeTcpPreamble(const TcpPreamble& preamble, absl::string_view secret) {
   std::string bytes(kTcpMagic);
   bytes += preamble.link_id;
   Append(bytes, preamble.from.value());
@@ -45,7 +45,7 @@ std::string EncodeTcpPreamble(const TcpPreamble& preamble, absl::string_view key
   Append(bytes, preamble.serial);
   Append(bytes, preamble.index);
   Append(bytes, preamble.count);
-  return bytes + Proof("dials", bytes, key);
+  return bytes + Proof("dials", bytes, secret);
 }
 
 absl::StatusOr<TcpPreamble> DecodeTcpPreamble(absl::string_view bytes) {
@@ -71,13 +71,14 @@ absl::StatusOr<TcpPreamble> DecodeTcpPreamble(absl::string_view bytes) {
   return preamble;
 }
 
-bool ProvesTcp(absl::string_view bytes, absl::string_view key) {
+bool ProvesTcp(absl::string_view bytes, absl::string_view secret) {
   return bytes.size() == kTcpPreambleBytes &&
-         SameBytes(bytes.substr(kTcpPreambleBytes - kHmacBytes), Proof("dials", Said(bytes), key));
+         SameBytes(bytes.substr(kTcpPreambleBytes - kHmacBytes),
+                   Proof("dials", Said(bytes), secret));
 }
 
-std::string TcpAnswer(absl::string_view preamble_bytes, absl::string_view key) {
-  return Proof("answers", Said(preamble_bytes), key);
+std::string TcpAnswer(absl::string_view preamble_bytes, absl::string_view secret) {
+  return Proof("answers", Said(preamble_bytes), secret);
 }
 
 }  // namespace ferry

@@ -3,7 +3,7 @@
 // Pure; any thread.
 //
 // A connection goes to the peer's own port, as the link of the two daemons does. It begins with a
-// preamble of the dialling daemon, which proves that this knows the link's key. The other daemon
+// preamble of the dialling daemon, which proves that this knows the link's secret. The other daemon
 // answers with a proof of its own (32 bytes). From then on both send messages:
 //
 //   header   kind, number of entries (1 to kMostEntries)
@@ -56,7 +56,7 @@ inline constexpr uint32_t kTcpMostConnections = 16;
 inline constexpr size_t kTcpLinkIdBytes = 16;
 
 struct TcpPreamble {
-  std::string link_id;  // TcpLinkId of the link's key
+  std::string link_id;  // TcpLinkId of the link's secret
   GlobalDeviceId from;  // a device of the dialling daemon
   GlobalDeviceId to;    // a device of the dialled daemon
   uint64_t serial = 0;  // number of the set of connections between the two lanes; grows, so that no
@@ -69,15 +69,15 @@ struct TcpPreamble {
 inline constexpr absl::string_view kTcpMagic = "FERRYTC1";
 inline constexpr size_t kTcpPreambleBytes = 8 + kTcpLinkIdBytes + 8 + 8 + 8 + 4 + 4 + kHmacBytes;
 
-// Names a link without giving its key away.
-std::string TcpLinkId(absl::string_view key);
+// Names a link without giving its secret away.
+std::string TcpLinkId(absl::string_view secret);
 // Returns kTcpPreambleBytes bytes.
-std::string EncodeTcpPreamble(const TcpPreamble& preamble, absl::string_view key);
+std::string EncodeTcpPreamble(const TcpPreamble& preamble, absl::string_view secret);
 // Takes kTcpPreambleBytes bytes. Nothing in them may be believed before ProvesTcp().
 absl::StatusOr<TcpPreamble> DecodeTcpPreamble(absl::string_view bytes);
-// Whether the sender of the preamble knew the key.
-bool ProvesTcp(absl::string_view bytes, absl::string_view key);
+// Whether the sender of the preamble knew the secret.
+bool ProvesTcp(absl::string_view bytes, absl::string_view secret);
 // The answer of the dialled daemon, kHmacBytes bytes.
-std::string TcpAnswer(absl::string_view preamble_bytes, absl::string_view key);
+std::string TcpAnswer(absl::string_view preamble_bytes, absl::string_view secret);
 
 }  // namespace ferry

@@ -26,16 +26,16 @@ void Simulation::CheckBounds(int index) {
                       ", more than ", engine_options_.offers_per_peer));
   }
   for (size_t peer = 0; peer < nodes_.size(); ++peer) {
-    const uint64_t kept = engine.KeptFor(PeerId(static_cast<uint32_t>(peer)));
+    const uint64_t bytes = engine.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
     const size_t tombstones = engine.TombstonesHeld(PeerId(static_cast<uint32_t>(peer)));
     if (tombstones > engine_options_.tombstones_per_peer) {
       Fail(absl::StrCat("node-", index, " remembers ", tombstones,
                         " halves of transfers with node-", peer, ", more than ",
                         engine_options_.tombstones_per_peer));
     }
-    if (kept <= engine_options_.kept_per_peer) continue;
-    Fail(absl::StrCat("node-", index, " keeps ", kept, " bytes for node-", peer, ", more than ",
-                      engine_options_.kept_per_peer));
+    if (bytes <= engine_options_.record_bytes_per_peer) continue;
+    Fail(absl::StrCat("node-", index, " keeps ", bytes, " bytes for node-", peer, ", more than ",
+                      engine_options_.record_bytes_per_peer));
   }
   if (engine.waiting_pairs() > engine.in_flight()) {
     Fail(absl::StrCat("node-", index, " has ", engine.waiting_pairs(), " pairs that wait, but ",
@@ -215,8 +215,8 @@ void Simulation::CheckEnd() {
                         engine.groups(), " groups"));
     }
     for (size_t peer = 0; peer < nodes_.size(); ++peer) {
-      const uint64_t kept = engine.KeptFor(PeerId(static_cast<uint32_t>(peer)));
-      if (kept > 0) Fail(absl::StrCat("node-", i, " keeps ", kept, " bytes for node-", peer));
+      const uint64_t bytes = engine.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
+      if (bytes > 0) Fail(absl::StrCat("node-", i, " keeps ", bytes, " bytes for node-", peer));
     }
   }
 }

@@ -18,11 +18,11 @@
 namespace ferry {
 
 // Bytes kept for one transfer or offer: its record, key and layout.
-uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout);
+uint64_t RecordBytesOf(const MatchKey& key, const Layout& layout);
 
-class KeptBytes {
+class RecordBytes {
  public:
-  explicit KeptBytes(uint64_t most) : most_(most) {}
+  explicit RecordBytes(uint64_t most) : most_(most) {}
 
   uint64_t bytes() const { return bytes_; }
   void SetMost(uint64_t most) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/doors.h"
+#include "daemon/socket_bounds.h"
 
 #include <sys/resource.h>
 
@@ -9,7 +9,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kStrangers = 256;
-// A peer opens the data connections of several lanes at once; a connection that finds no place
+// A peer opens the data connections of several lanes at once; a connection that finds no seat
 // comes again.
 constexpr size_t kStrangersOfOneAddress = 32;
 constexpr size_t kOperators = 64;
@@ -69,7 +69,7 @@ constexpr char kMetricsSocket[] = "metrics.sock", kMetricsPort[] = "the metrics 
 
 }  // namespace
 
-Doors::Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers)
+SocketBounds::SocketBounds(const Config& config, ConnectionTable& clients, ConnectionTable& peers)
     : attach(OfAttach(config)),
       client(OfClient(config), [&clients] { clients.Sweep(); }),
       admin(OfAdmin(config), [&clients] { clients.Sweep(); }),
@@ -78,7 +78,7 @@ Doors::Doors(const Config& config, ConnectionTable& clients, ConnectionTable& pe
       peer_socket(OfPeerSocket(config)),
       strangers(OfStrangers(config), [&peers] { peers.Sweep(); }) {}
 
-void Doors::Configure(const Config& config) {
+void SocketBounds::Configure(const Config& config) {
   attach.SetBounds(OfAttach(config));
   client.SetBounds(OfClient(config));
   admin.SetBounds(OfAdmin(config));

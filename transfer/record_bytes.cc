@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/kept_bytes.h"
+#include "transfer/record_bytes.h"
 
 #include <utility>
 
@@ -14,12 +14,12 @@ constexpr uint64_t kRecord = 1024;
 
 }  // namespace
 
-uint64_t KeptBytesOf(const MatchKey& key, const Layout& layout) {
-  return key.count * (kRecord + key.domain.size()) + key.key.size() + layout.kept_bytes();
+uint64_t RecordBytesOf(const MatchKey& key, const Layout& layout) {
+  return key.count * (kRecord + key.domain.size()) + key.key.size() + layout.record_bytes();
 }
 
-absl::Status KeptBytes::Full(absl::Time now, uint64_t more, absl::string_view doing,
-                             absl::string_view whose, absl::string_view setting) const {
+absl::Status RecordBytes::Full(absl::Time now, uint64_t more, absl::string_view doing,
+                               absl::string_view whose, absl::string_view setting) const {
   home_.Check();
   const bool ever = more <= most_;
   absl::Status full =
@@ -31,7 +31,7 @@ absl::Status KeptBytes::Full(absl::Time now, uint64_t more, absl::string_view do
   return WithRetryAfter(std::move(full), freed_.For(now, bytes_ + more - most_));
 }
 
-void KeptBytes::Settle(absl::Time now) {
+void RecordBytes::Settle(absl::Time now) {
   home_.Check();
   if (given_ == 0) return;
   freed_.OnFreed(now, given_);

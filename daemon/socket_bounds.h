@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-struct Doors {
+struct SocketBounds {
   // How long a connection to the peer port may stay without proving that it is a peer's.
   static constexpr absl::Duration kIntroduction = absl::Seconds(5);
   // How long a connection to client.sock may stay without a call, if its process has no session.
@@ -19,7 +19,7 @@ struct Doors {
 
   // `clients` lists the connections to client.sock and admin.sock, `peers` those to the peer port.
   // Both outlive this.
-  Doors(const Config& config, ConnectionTable& clients, ConnectionTable& peers);
+  SocketBounds(const Config& config, ConnectionTable& clients, ConnectionTable& peers);
 
   // Takes the limits of another configuration. Any thread.
   void Configure(const Config& config);
