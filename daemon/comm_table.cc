@@ -144,7 +144,7 @@ void CommTable::OnOpened(CommCache::Id id, absl::StatusOr<Communicator::Opened> 
 void CommTable::GatherAhead(const GroupAhead& order) {
   home_.Check();
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
-  GroupOp op{order.group, entry.communicator.get(), {}, {}};
+  GroupOp op{order.ticket, entry.communicator.get(), {}, {}};
   for (const GroupChunk& chunk : order.chunks) {
     op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
   }
@@ -167,14 +167,14 @@ void CommTable::Launch(const GroupLaunch& order, std::vector<GroupPart> parts) {
   home_.Check();
   Entry& entry = entries_.at(in_use_.at(std::make_pair(order.clique, order.attempt)));
   uint64_t bytes = 0;
-  GroupOp op{order.group, entry.communicator.get(), std::move(parts), {}};
+  GroupOp op{order.ticket, entry.communicator.get(), std::move(parts), {}};
   for (const GroupChunk& chunk : order.chunks) {
     bytes += chunk.bytes;
     if (chunk.bundle != 0) op.firings.push_back({chunk.bundle, chunk.offset, chunk.bytes});
   }
   cache_.OnLaunch(control_.Now(), entry.id, bytes);
   ++entry.groups;
-  groups_[order.group] = entry.id;
+  groups_[order.ticket] = entry.id;
   entry.device->lane->Post([transport = entry.transport, op = std::move(op)]() mutable {
     transport->LaunchGroup(std::move(op));
   });

@@ -249,7 +249,7 @@ std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device)
 absl::Status Daemon::Impl::MakeStaging(LocalDevice& device) {
   ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
                    device.gpu->MakeStaging(
-                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kSlot)));
+                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kBlock)));
   device.staging = std::make_unique<GpuStaging>(
       *device.lane,
       GpuStaging::Parts{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),

@@ -57,10 +57,10 @@ class TransferDriver {
     // A transfer or a job is over. (JobTable has transfers of its own; this tells it.)
     std::function<void(const Ended&)> over;
   };
-  // A copy of at most kInlineBytes in at most kInlineRuns pieces at either end runs on control
-  // itself: handing it to the lane would cost more.
+  // A copy of at most kInlineBytes in at most kInlineStretches stretches at either end runs on
+  // control itself: handing it to the lane would cost more.
   static constexpr uint64_t kInlineBytes = 4096;
-  static constexpr size_t kInlineRuns = 16;  // see kInlineBytes
+  static constexpr size_t kInlineStretches = 16;  // see kInlineBytes
   // How many transfers of a long piece of work control handles before it carries out what they
   // want.
   static constexpr size_t kPostsAtOnce = 128;

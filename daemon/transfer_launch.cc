@@ -310,8 +310,8 @@ void TransferDriver::Start(Launch&& launch) {
     }
   }
   if (launch.role == LaunchRole::kCopy && launch.bytes <= kInlineBytes && !op.prepared &&
-      runner.gpu == nullptr && launch.layout.stretches() <= kInlineRuns &&
-      launch.remote_layout.stretches() <= kInlineRuns) {
+      runner.gpu == nullptr && launch.layout.stretches() <= kInlineStretches &&
+      launch.remote_layout.stretches() <= kInlineStretches) {
     return CopyInline(launch, op);
   }
   Transport* const transport = runner.TransportOf(launch.route, launch.armed.has_value());
@@ -388,7 +388,7 @@ void TransferDriver::OnGroupsOver(std::vector<std::pair<uint64_t, absl::Status>>
   const std::vector<TransferId> settling = std::exchange(settling_, {});
   absl::Span<const TransferId> left = settling;
   while (!left.empty()) {
-    engine_.Settle(control_.Now(), left.first(std::min(kPostsAtOnce, left.size())));
+    engine_.GoOn(control_.Now(), left.first(std::min(kPostsAtOnce, left.size())));
     left.remove_prefix(std::min(kPostsAtOnce, left.size()));
     if (!left.empty()) CarryPart();
   }
@@ -418,7 +418,7 @@ std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
 void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
   uint64_t bytes = 0;
   for (const GroupChunk& chunk : launch.chunks) bytes += chunk.bytes;
-  FlightRecorder::Get().Record("group.run", launch.group, launch.device.value(), bytes,
+  FlightRecorder::Get().Record("group.run", launch.ticket, launch.device.value(), bytes,
                                absl::StrCat("GPUs ", launch.clique.low.value(), " and ",
                                             launch.clique.high.value(), ", group ", launch.number));
   comms_.Launch(launch, PartsOf(launch));

@@ -5,7 +5,7 @@
 // A draining daemon refuses each send that it is offered and that none of its receives waits for. A
 // receive ends where it was posted as soon as its source has said that it drains: all sends of the
 // source were offered before. What continues something that is in flight, such as the chunks of a
-// file, is the exception: its other half may be posted as long as anything is in flight at the
+// file, is the exception: its partner may be posted as long as anything is in flight at the
 // daemon that drains.
 //
 // Home: control. Owner: TransferEngine, which ends and refuses what this class says.

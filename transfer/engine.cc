@@ -365,10 +365,10 @@ void TransferEngine::OnGroupDone(absl::Time now, uint64_t group, const absl::Sta
   impl_->answers.OnGroupDone(group, status, left);
 }
 
-void TransferEngine::Settle(absl::Time now, absl::Span<const TransferId> left) {
+void TransferEngine::GoOn(absl::Time now, absl::Span<const TransferId> left) {
   home_.Check();
   impl_->clock = now;
-  for (const TransferId half : left) impl_->answers.Settle(half);
+  for (const TransferId half : left) impl_->answers.GoOn(half);
 }
 
 void TransferEngine::OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,

@@ -115,7 +115,7 @@ class TransferEngine {
   void EndSession(absl::Time now, SessionId session, absl::string_view why);
 
   // The session is a member of `domain` on our device `device` from now until it ends (Members): a
-  // half that waits for its other half from there ends with ABORTED/PEER_CLIENT_GONE when the last
+  // half that waits for its partner from there ends with ABORTED/PEER_CLIENT_GONE when the last
   // member is gone, here and at every peer; so does one that is posted later, until somebody joins
   // again. RESOURCE_EXHAUSTED/QUEUE_FULL: the session has joined on too many devices.
   absl::Status Join(absl::Time now, SessionId session, const std::string& domain,
@@ -177,10 +177,10 @@ class TransferEngine {
   // A group of ours is over: our memory is no longer touched. ROUTE_UNAVAILABLE means that the
   // communicator cannot be had: its transfers try the next route. `left`, if not null: OnGroupDone
   // does not go on with the halves of the group, and appends their ids to `left`. The caller passes
-  // them to Settle in parts, because a group may have a thousand halves.
+  // them to GoOn in parts, because a group may have a thousand halves.
   void OnGroupDone(absl::Time now, uint64_t group, const absl::Status& status,
                    std::vector<TransferId>* left = nullptr);
-  void Settle(absl::Time now, absl::Span<const TransferId> left);
+  void GoOn(absl::Time now, absl::Span<const TransferId> left);
 
   // The next two answer a CommunicatorOpen. An attempt that has ended meanwhile is ignored.
   void OnCommunicatorId(absl::Time now, const Clique& clique, uint32_t attempt,

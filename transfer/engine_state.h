@@ -87,7 +87,7 @@ struct TransferEngine::Impl {
   bool OnOffer(absl::Time now, PeerId peer, Offer&& offer);
   // Keeps an offer that is in the matcher, or answers it.
   void LetWait(absl::Time now, Offered& offered);
-  // The end of an offer that is not in the matcher. It is gone afterwards.
+  // The end of an offer that is not in the matcher. It is destroyed afterwards.
   void Answer(Offered& offered, absl::Status why);
   // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
   absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);

@@ -138,7 +138,7 @@ Posted* HalfBook::ToEnd() {
 void HalfBook::PassToEnd() {
   home_.Check();
   Posted*& next = sessions_.find(ending_.front().first)->second.ending;
-  next = PlacedList<Posted, &Posted::place_of_session>::Next(*next);
+  next = PlacedList<Posted, &Posted::position_in_session>::Next(*next);
 }
 
 }  // namespace ferry

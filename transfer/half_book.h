@@ -51,7 +51,7 @@ class HalfBook {
   // The same of alike transfers as one convoy. Takes what the specs hold.
   Posted& AddConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs, PeerId peer);
   // Puts the members of a convoy that is not matched in its place, as halves that wait or are
-  // offered as the convoy was. The convoy is gone afterwards. The members' ids, in order.
+  // offered as the convoy was. The convoy is destroyed afterwards. The members' ids, in order.
   std::vector<TransferId> Replace(Posted& convoy);
   // The half is over: it is in no list any more, and its transfers are counted no more.
   std::unique_ptr<Posted> Take(Posted& half);
@@ -64,7 +64,9 @@ class HalfBook {
   Posted* Holding(TransferId transfer) const;
   // In the order of posting.
   Posted* first() const { return in_order_.first(); }
-  static Posted* Next(const Posted& half) { return PlacedList<Posted, &Posted::place>::Next(half); }
+  static Posted* Next(const Posted& half) {
+    return PlacedList<Posted, &Posted::position>::Next(half);
+  }
   template <typename Wanted>
   std::vector<Posted*> Sorted(Wanted wanted) const {
     std::vector<Posted*> found;
@@ -109,7 +111,7 @@ class HalfBook {
  private:
   struct OfSession {
     size_t transfers = 0;  // also those that are expected
-    PlacedList<Posted, &Posted::place_of_session> halves;
+    PlacedList<Posted, &Posted::position_in_session> halves;
     Posted* ending = nullptr;  // the next half to be ended, once EndLater was called
   };
 
@@ -120,7 +122,7 @@ class HalfBook {
   std::unique_ptr<Posted> Extract(TransferId id);
 
   ShardedMap<TransferId, std::unique_ptr<Posted>> halves_;  // a convoy by its first transfer
-  PlacedList<Posted, &Posted::place> in_order_;
+  PlacedList<Posted, &Posted::position> in_order_;
   absl::flat_hash_map<SessionId, OfSession> sessions_;  // those with transfers
   absl::btree_map<TransferId, Posted*> convoys_;        // by the first transfer
   size_t in_convoys_ = 0;  // transfers in convoys, without the first one of each

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LongWaits knows which halves and offers have waited for long, and finds what waits in place of
-// the other half: the near misses that an error or a warning names.
+// the partner: the near misses that an error or a warning names.
 //
 // Posting costs nothing for it. A half that is older than a second (kYoung) is found by going on
 // from the last one in the order of posting (NoticeOld), or when somebody looks (MayLook); only

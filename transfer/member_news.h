@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemberNews tells peers who is a member of a domain on a device of ours, hears the same from them,
-// and says of a half that waits whether it waits in vain: nobody is left who could post its other
-// half. What the places are and when they are deserted: transfer/members.h.
+// and says of a half that waits whether it waits in vain: nobody is left who could post its
+// partner. What the places are and when they are deserted: transfer/members.h.
 //
 // After a place was deserted, the engine goes once over all halves (a sweep). A sweep begins
 // 100 ms (kSweepEvery) after the last one at the earliest, so that a client that joins and dies in
@@ -46,9 +46,9 @@ class MemberNews {
   bool OnTold(PeerId peer, const MembersTold& message);
 
   bool any_deserted() const { return members_.any_deserted(); }
-  // Of a half of `side`: the place where its other half would be posted is deserted.
+  // Of a half of `side`: the place where its partner would be posted is deserted.
   bool IsDeserted(Side side, const MatchKey& key) const { return Deserted(side, key) != nullptr; }
-  // Why a half that waits for its other half ends now: ABORTED/PEER_CLIENT_GONE. OK: it may wait.
+  // Why a half that waits for its partner ends now: ABORTED/PEER_CLIENT_GONE. OK: it may wait.
   absl::Status WhyInVain(const Posted& half) const;
   // Whether a sweep begins now. `under_way`: the last one has not ended.
   bool TakeSweep(bool under_way);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members: the sessions that have said that they take part in a domain on a device, here and at the
 // peers. A place (a domain on a device) that had members and has none any more is deserted: nobody
-// is left there who could post the other half of a transfer. A half that waits for one from there
+// is left there who could post the partner of a half. A half that waits for one from there
 // is told at once. A place where nobody has ever joined is not deserted: nothing is known of it.
 //
 // The daemon that owns the device knows its members, and tells every peer how many a place has.

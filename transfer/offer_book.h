@@ -36,7 +36,7 @@ inline constexpr absl::Duration kOfferGrace = absl::Seconds(1);
 
 // A send offered by a peer.
 struct Offered {
-  ListPlace<Offered> place;  // among the offers that wait
+  ListPosition<Offered> position;  // among the offers that wait
   PeerId peer;
   Offer offer;
   absl::Time came;             // since when it waits
@@ -78,7 +78,7 @@ class OfferBook {
                        absl::string_view node) const;
   // Keeps an offer that there is room for. Null if the peer has one of this id here.
   Offered* Add(absl::Time now, PeerId peer, Offer&& offer);
-  // The offer is over. It waits no more, and is gone afterwards.
+  // The offer is over. It waits no more, and is destroyed afterwards.
   void Erase(absl::Time now, Offered& offered);
 
   // Whether the offer, or all transfers of a convoy's, may wait for their receives.
@@ -92,7 +92,7 @@ class OfferBook {
   // PassYoung has not passed yet.
   Offered* first_waiting() const { return waiting_.first(); }
   static Offered* NextWaiting(const Offered& offered) {
-    return PlacedList<Offered, &Offered::place>::Next(offered);
+    return PlacedList<Offered, &Offered::position>::Next(offered);
   }
   const Offered* young() const { return young_; }
   Offered& PassYoung() {
@@ -114,7 +114,7 @@ class OfferBook {
   Bounds bounds_;
   std::deque<OfPeer> peers_;  // by PeerId
   absl::flat_hash_map<std::pair<PeerId, TransferId>, std::unique_ptr<Offered>> offers_;
-  PlacedList<Offered, &Offered::place> waiting_;
+  PlacedList<Offered, &Offered::position> waiting_;
   Offered* young_ = nullptr;
   size_t waiting_transfers_ = 0;
   [[no_unique_address]] HomeChecker home_;

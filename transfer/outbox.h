@@ -77,7 +77,7 @@ struct CommunicatorOpen {
 // lane launches its groups one by one, in the order in which they come. At a follower they may come
 // while its rank is being opened.
 struct GroupLaunch {
-  uint64_t group = 0;  // for OnGroupDone
+  uint64_t ticket = 0;  // for OnGroupDone
   Clique clique;
   uint32_t attempt = 0;
   uint64_t number = 0;
@@ -89,7 +89,7 @@ struct GroupLaunch {
 // A group of firings, some of which we send, waits for the other end's lane only: what it sends may
 // be gathered meanwhile. Its GroupLaunch follows, perhaps with fewer of them, or never does.
 struct GroupAhead {
-  uint64_t group = 0;
+  uint64_t ticket = 0;
   Clique clique;
   uint32_t attempt = 0;
   std::vector<GroupChunk> chunks;

@@ -123,24 +123,24 @@ struct WarmComm {
   Clique clique;
 };
 
-// Destination to source, which leads their clique: the pair is ready, put it into groups. `direct`:
-// the transfer is in one piece of memory at both ends.
+// Destination to source, which leads their clique: the pair is ready, put it into groups.
+// `unstaged`: the transfer is in one piece of memory at both ends.
 struct HandOver {
   TransferId transfer;
   int32_t priority = 0;
-  bool direct = false;
+  bool unstaged = false;
 };
 // Destination to source: what is in no group yet shall not be.
 struct TakeBack {
   TransferId transfer;
 };
-// Follower to leader: its end wants the next firing of this bundle. `priority` and `direct` are as
-// in HandOver, and count if the follower is the destination.
+// Follower to leader: its end wants the next firing of this bundle. `priority` and `unstaged` are
+// as in HandOver, and count if the follower is the destination.
 struct Fire {
   Clique clique;
   PairName bundle;
   int32_t priority = 0;
-  bool direct = false;
+  bool unstaged = false;
 };
 // Leader to follower: the next group, and the grant of the leader's lane. A firing is in groups of
 // its own.

@@ -7,34 +7,34 @@ namespace ferry {
 
 // A member's links in one list.
 template <typename T>
-struct ListPlace {
+struct ListPosition {
   T* previous = nullptr;
   T* next = nullptr;
 };
 
-template <typename T, ListPlace<T> T::*place>
+template <typename T, ListPosition<T> T::*position>
 class PlacedList {
  public:
   T* first() const { return first_; }
-  static T* Next(const T& member) { return (member.*place).next; }
+  static T* Next(const T& member) { return (member.*position).next; }
 
   void Add(T& member) {
-    (member.*place).previous = last_;
-    (last_ != nullptr ? (last_->*place).next : first_) = &member;
+    (member.*position).previous = last_;
+    (last_ != nullptr ? (last_->*position).next : first_) = &member;
     last_ = &member;
   }
   // Adds `member` before `next`, which must be in the list.
   void AddBefore(T& next, T& member) {
-    T* const previous = (next.*place).previous;
-    (member.*place).previous = previous;
-    (member.*place).next = &next;
-    (next.*place).previous = &member;
-    (previous != nullptr ? (previous->*place).next : first_) = &member;
+    T* const previous = (next.*position).previous;
+    (member.*position).previous = previous;
+    (member.*position).next = &next;
+    (next.*position).previous = &member;
+    (previous != nullptr ? (previous->*position).next : first_) = &member;
   }
   void Remove(T& member) {
-    auto& [previous, next] = member.*place;
-    (previous != nullptr ? (previous->*place).next : first_) = next;
-    (next != nullptr ? (next->*place).previous : last_) = previous;
+    auto& [previous, next] = member.*position;
+    (previous != nullptr ? (previous->*position).next : first_) = next;
+    (next != nullptr ? (next->*position).previous : last_) = previous;
     previous = next = nullptr;
   }
 

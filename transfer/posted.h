@@ -35,13 +35,13 @@ struct Convoy {
 // A half posted here, or a convoy of halves: then `id` is that of the first half, and `spec` is
 // what MakeConvoy made of all.
 struct Posted {
-  ListPlace<Posted> place;             // among all halves
-  ListPlace<Posted> place_of_session;  // among the halves of its session
+  ListPosition<Posted> position;             // among all halves
+  ListPosition<Posted> position_in_session;  // among the halves of its session
   TransferId id;
   absl::Time posted;
   TransferSpec spec;
   PeerId peer;         // who owns the other end; ourselves for a pair within this daemon
-  TransferId partner;  // the other half, once matched: the source's id, or our own receive's
+  TransferId partner;  // once matched: the source's id, or our own receive's
   // A receive's, once matched with a peer's send; null again if the offer was lost with its link.
   Offered* offered = nullptr;
   HalfState state;

@@ -22,7 +22,7 @@ constexpr uint64_t kProbeBytes = uint64_t{64} << 20;
 constexpr uint64_t kUnmeasuredBytes = uint64_t{1} << 30;
 
 bool IsOpen(const CommRecord* comm) {
-  return comm != nullptr && comm->open && comm->ready && comm->failing.ok();
+  return comm != nullptr && comm->ordered && comm->open && comm->failing.ok();
 }
 
 }  // namespace

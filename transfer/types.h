@@ -62,7 +62,7 @@ inline constexpr size_t kMaxKeyBytes = 64;
 inline constexpr size_t kMaxBatchTransfers = 4096;
 // Bounds on all layouts of a batch together: they bound what control and lanes do for it.
 inline constexpr size_t kMaxBatchRanges = kMaxRanges;
-inline constexpr size_t kMaxBatchRuns = kMaxBlocks;
+inline constexpr size_t kMaxBatchStretches = kMaxBlocks;
 inline constexpr int32_t kMaxPriority = 100;  // the lowest is -kMaxPriority
 
 // What a send and a receive must share to be one transfer.

@@ -134,15 +134,15 @@ void CheckPieces(PostBatch& batch) {
     const Layout& layout = batch.specs[i].layout;
     if (layout.blocks() == nullptr) ranges += layout.extents().size();
     stretches += layout.stretches();
-    if (ranges <= kMaxBatchRanges && stretches <= kMaxBatchRuns) continue;
+    if (ranges <= kMaxBatchRanges && stretches <= kMaxBatchStretches) continue;
     if (!batch.bad_entries.insert(i).second) continue;
     batch.violations.push_back(
         {absl::StrCat("buffers[", i, "]"),
-         Invalid(
-             absl::StrCat("the buffers of the batch up to this one have ", ranges, " ranges and ",
-                          stretches, " pieces that are apart in memory, at most ", kMaxBatchRanges,
-                          " and ", kMaxBatchRuns, " can be in one batch; post several batches"),
-             Reason::kBatchTooLarge)});
+         Invalid(absl::StrCat(
+                     "the buffers of the batch up to this one have ", ranges, " ranges and ",
+                     stretches, " pieces that are apart in memory, at most ", kMaxBatchRanges,
+                     " and ", kMaxBatchStretches, " can be in one batch; post several batches"),
+                 Reason::kBatchTooLarge)});
   }
 }
 

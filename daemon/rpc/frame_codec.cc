@@ -179,7 +179,7 @@ void WriteEvent(const PeerMessage& message, std::string& frame) {
       event.Number(1, hand_over->transfer.value());
       event.Message(10, [&](EventWriter& step) {
         step.Number(1, hand_over->priority);
-        step.Number(2, hand_over->direct);
+        step.Number(2, hand_over->unstaged);
       });
     });
   }
@@ -314,7 +314,7 @@ bool ReadPlain(absl::string_view bytes, PeerMessage& message) try {
     HandOver& hand_over = message.emplace<HandOver>();
     hand_over.transfer = transfer;
     hand_over.priority = static_cast<int32_t>(step.Number(1));
-    hand_over.direct = step.OneOf<bool>(2, 2);
+    hand_over.unstaged = step.OneOf<bool>(2, 2);
     return step.AtEnd() && event.AtEnd() && hand_over.priority >= -kMaxPriority &&
            hand_over.priority <= kMaxPriority;
   }

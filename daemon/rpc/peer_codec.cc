@@ -66,7 +66,7 @@ struct EventEncoder {
   void operator()(const HandOver& hand_over) {
     event.set_transfer(hand_over.transfer.value());
     event.mutable_hand_over()->set_priority(hand_over.priority);
-    event.mutable_hand_over()->set_direct(hand_over.direct);
+    event.mutable_hand_over()->set_unstaged(hand_over.unstaged);
   }
   void operator()(const TakeBack& take_back) {
     event.set_transfer(take_back.transfer.value());
@@ -111,7 +111,7 @@ struct EventEncoder {
     out->set_batch(fire.bundle.transfer.value());
     out->set_slot(fire.bundle.slot);
     out->set_priority(fire.priority);
-    out->set_direct(fire.direct);
+    out->set_unstaged(fire.unstaged);
   }
   void operator()(const Seek& seek) {
     event.set_transfer(seek.transfer.value());
@@ -278,7 +278,7 @@ Fire FireFrom(const peer::v1::Fire& in) {
   return {CliqueFrom(in.clique()),
           {in.to_low(), TransferId(in.batch()), in.slot()},
           PriorityFrom(in.priority()),
-          in.direct()};
+          in.unstaged()};
 }
 
 template <typename Message>
@@ -355,7 +355,7 @@ absl::Status Decode(const peer::v1::PeerEvent& event, PeerFrame& frame) {
       break;
     case peer::v1::PeerEvent::kHandOver:
       frame.messages.push_back(HandOver{transfer, PriorityFrom(event.hand_over().priority()),
-                                        event.hand_over().direct()});
+                                        event.hand_over().unstaged()});
       break;
     case peer::v1::PeerEvent::kGroup:
       return AppendDecoded(DecodeGroup(event.group()), frame);

@@ -291,12 +291,12 @@ TEST_F(MappedPreparedTest, ASlotIsClearWhenTheSourceHasLetGo) {
   receiver_.Fire(0, 1);
   sender_.AwaitOver(0, 1);
   EXPECT_EQ(Load(takers_->slot(5).fired), 1u);
-  EXPECT_EQ(Load(takers_->slot(5).done), 1u);
+  EXPECT_EQ(Load(takers_->slot(5).carried), 1u);
   lane_.Abort(1);
   source_.Abort(1);
   source_.answers.AwaitCount(1);
   EXPECT_EQ(Load(takers_->slot(5).fired), 0u);
-  EXPECT_EQ(Load(takers_->slot(5).done), 0u);
+  EXPECT_EQ(Load(takers_->slot(5).carried), 0u);
 }
 
 }  // namespace

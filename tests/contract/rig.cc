@@ -61,7 +61,7 @@ UniqueFd MakeArena(uint64_t bytes) {
 }
 
 std::unique_ptr<GpuStaging> StagingOf(Lane& lane, CudaDevice& gpu) {
-  auto staging = gpu.MakeStaging(8 * HostStaging::kSlot);
+  auto staging = gpu.MakeStaging(8 * HostStaging::kBlock);
   FERRY_CHECK(staging.ok());
   return std::make_unique<GpuStaging>(
       lane, GpuStaging::Parts{gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn),

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kArena = uint64_t{192} << 20;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kMessage = HostStaging::kSlot;
+constexpr uint64_t kMessage = HostStaging::kBlock;
 constexpr size_t kSlots = 4;  // of the rig's staging, in each direction
 
 absl::Status Why() {

@@ -124,7 +124,7 @@ TEST_F(ControlTimeTest, ManyRangesOfArenasInTurn) {
 TEST_F(ControlTimeTest, ManySmallCopiesInManyPieces) {
   v1::CrossHostSendRequest send;
   v1::CrossHostReceiveRequest receive;
-  constexpr uint64_t kEach = kMaxBatchRuns / kMaxBatchTransfers;
+  constexpr uint64_t kEach = kMaxBatchStretches / kMaxBatchTransfers;
   for (uint64_t i = 0; i < kMaxBatchTransfers; ++i) {
     SetStrided(AddBuffer(send, i), arena_, i * 2 * kEach, 1, 2, kEach);
     send.add_dst_global_device_ids(2);

@@ -226,15 +226,15 @@ TEST(PeerCodec, EveryMessageOfGroupsArrivesAsItWasSent) {
   const HandOver hand_over = MessageOverTheWire(HandOver{kTransfer, -3, true});
   EXPECT_EQ(hand_over.transfer, kTransfer);
   EXPECT_EQ(hand_over.priority, -3);
-  EXPECT_TRUE(hand_over.direct);
-  EXPECT_FALSE(MessageOverTheWire(HandOver{kTransfer}).direct);
+  EXPECT_TRUE(hand_over.unstaged);
+  EXPECT_FALSE(MessageOverTheWire(HandOver{kTransfer}).unstaged);
   EXPECT_EQ(MessageOverTheWire(TakeBack{kTransfer}).transfer, kTransfer);
   const PairName bundle{true, kTransfer, 3};
   const Fire fire = MessageOverTheWire(Fire{clique, bundle, -7, true});
   EXPECT_EQ(fire.clique, clique);
   EXPECT_EQ(fire.bundle, bundle);
   EXPECT_EQ(fire.priority, -7);
-  EXPECT_TRUE(fire.direct);
+  EXPECT_TRUE(fire.unstaged);
   const std::vector<Chunk> chunks = {{{true, kTransfer}, 1'000'000'000'000, 5},
                                      {{false, {}}, 0, 0},
                                      {{true, kTransfer, 1024}, 7, 9}};

@@ -205,7 +205,7 @@ class NodeA {
       const uint64_t bytes = chunk.layout.bytes();
       FERRY_CHECK(chunk.bytes <= bytes && chunk.offset <= bytes - chunk.bytes);
     }
-    groups_.push_back(launch.group);
+    groups_.push_back(launch.ticket);
   }
 
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);

@@ -119,7 +119,7 @@ TEST_F(CliquesTest, ALoadIsPinnedUntilItsLastGroupIsOver) {
     const std::vector<GroupLaunch> launched = Take<GroupLaunch>();
     ASSERT_THAT(launched, SizeIs(1));
     moved += launched[0].chunks[0].bytes;
-    EXPECT_EQ(cliques_.OnGroupDone(launched[0].group, absl::OkStatus()), kTwoDevices);
+    EXPECT_EQ(cliques_.OnGroupDone(launched[0].ticket, absl::OkStatus()), kTwoDevices);
     EXPECT_THAT(Halves<LoadSettled>(), ElementsAre(7));
     EXPECT_EQ(load.moved, moved);
     ASSERT_LT(number, 10u);
@@ -173,7 +173,7 @@ TEST_F(CliquesTest, AGroupThatFailsEndsItsAttemptAtBothEnds) {
   const std::vector<GroupLaunch> launched = Take<GroupLaunch>();
   ASSERT_THAT(launched, SizeIs(1));
   Said<Group>();
-  cliques_.OnGroupDone(launched[0].group, absl::InternalError("the lane failed"));
+  cliques_.OnGroupDone(launched[0].ticket, absl::InternalError("the lane failed"));
   const std::vector<AttemptOver> over = Said<AttemptOver>();
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_EQ(over[0].attempt, 1u);

@@ -54,7 +54,7 @@ class EngineBundleTest : public testing::TestWithParam<bool> {
   std::vector<GroupLaunch>& Groups(int node) { return two_.daemons[node].groups; }
   void Done(int node, absl::Status status = absl::OkStatus()) {
     ASSERT_LT(answered_[node], Groups(node).size());
-    two_.engine(node).OnGroupDone(two_.now, Groups(node)[answered_[node]++].group, status);
+    two_.engine(node).OnGroupDone(two_.now, Groups(node)[answered_[node]++].ticket, status);
     two_.Run();
   }
   // Answers each abort of `node` as its lane does.
@@ -131,7 +131,7 @@ TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
   ASSERT_THAT(Groups(kA), SizeIs(1));
   for (const GroupAhead& ahead : aheads) {
     const GroupLaunch& launch = Groups(kA)[0];
-    EXPECT_EQ(ahead.group, launch.group);
+    EXPECT_EQ(ahead.ticket, launch.ticket);
     EXPECT_EQ(ahead.clique, launch.clique);
     EXPECT_EQ(ahead.attempt, launch.attempt);
     ASSERT_THAT(ahead.chunks, SizeIs(1));

@@ -30,7 +30,7 @@ class EngineConvoyGroupTest : public EngineConvoyTest {
   void AnswerGroups(const absl::Status& status = absl::OkStatus()) {
     for (const int i : {kA, kB}) {
       for (const GroupLaunch& group : std::exchange(two_.daemons[i].groups, {})) {
-        two_.engine(i).OnGroupDone(two_.now, group.group, status);
+        two_.engine(i).OnGroupDone(two_.now, group.ticket, status);
       }
     }
     two_.Run();

@@ -41,7 +41,7 @@ class EngineGroups : public testing::Test {
   // Answers the oldest unanswered group of a node.
   void Done(int node, absl::Status status = absl::OkStatus()) {
     ASSERT_LT(answered_[node], Groups(node).size());
-    two_.engine(node).OnGroupDone(two_.now, Groups(node)[answered_[node]++].group, status);
+    two_.engine(node).OnGroupDone(two_.now, Groups(node)[answered_[node]++].ticket, status);
     two_.Run();
   }
 

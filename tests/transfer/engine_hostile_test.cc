@@ -148,7 +148,7 @@ class NodeA {
           engine_.OnCommunicatorOpened(now_, open->clique, open->attempt);
         } else if (const auto* launch = std::get_if<GroupLaunch>(&order)) {
           ExpectGpus(launch->clique, "a group");
-          groups_.push_back(launch->group);
+          groups_.push_back(launch->ticket);
         }
       }
       for (const auto& [transfer, why] : out.aborts) {

@@ -217,7 +217,7 @@ TEST_F(EngineNodesGroupTest, CommunicatorsWithOneThatLeavesAreDropped) {
   EXPECT_FALSE(two_.IsOver(kA, send));
   // The device is another node's when the lane answers.
   two_.a().AddPeer("node-d", {GlobalDeviceId(2)});
-  two_.a().OnGroupDone(two_.now, Groups(kA)[0].group, absl::AbortedError("aborted"));
+  two_.a().OnGroupDone(two_.now, Groups(kA)[0].ticket, absl::AbortedError("aborted"));
   two_.Take(kA);
   EXPECT_THAT(two_.StatusOf(kA, send), kLeft);
   EXPECT_EQ(two_.a().in_flight(), 0u);

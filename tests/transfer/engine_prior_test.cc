@@ -72,7 +72,7 @@ class EnginePriorTest : public testing::Test {
           two_.engine(i).OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::OkStatus());
         }
         for (; groups_[i] < two_.daemons[i].groups.size(); more = true) {
-          two_.engine(i).OnGroupDone(two_.now, two_.daemons[i].groups[groups_[i]++].group,
+          two_.engine(i).OnGroupDone(two_.now, two_.daemons[i].groups[groups_[i]++].ticket,
                                      absl::OkStatus());
         }
       }

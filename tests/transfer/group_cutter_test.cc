@@ -78,7 +78,7 @@ TEST(GroupCutterTest, TheTwoDaemonsSessionsOfOneNumberAreTwo) {
 
 TEST(GroupCutterTest, WhatIsDirectHasAllTheRoomThereIs) {
   GroupCutter cutter(kSmallOptions);
-  cutter.Add(kNow, Pair(1), 1000, 0, /*direct=*/true);
+  cutter.Add(kNow, Pair(1), 1000, 0, /*unstaged=*/true);
   EXPECT_THAT(cutter.Cut(500), ElementsAre(Part(1, 0, 500)));
   EXPECT_THAT(cutter.Cut(50), ElementsAre(Part(1, 500, 100)));  // never less than staging holds
   cutter.Add(kNow, Pair(2), 1000, 0);
@@ -88,16 +88,16 @@ TEST(GroupCutterTest, WhatIsDirectHasAllTheRoomThereIs) {
 
 TEST(GroupCutterTest, AGroupWithSmallOnesIsShort) {
   GroupCutter cutter(kSmallOptions);
-  cutter.Add(kNow, Pair(1), 1000, 0, /*direct=*/true);
-  cutter.Add(kNow, Pair(2), 20, 0, /*direct=*/true);  // too small to be that
+  cutter.Add(kNow, Pair(1), 1000, 0, /*unstaged=*/true);
+  cutter.Add(kNow, Pair(2), 20, 0, /*unstaged=*/true);  // too small to be that
   EXPECT_THAT(cutter.Cut(1000), ElementsAre(Part(2, 0, 20), Part(1, 0, 80)));
 }
 
 TEST(GroupCutterTest, ADirectOneLeavesNothingThatIsTooSmallToGoAlone) {
   GroupCutter cutter(kSmallOptions);
-  cutter.Add(kNow, Pair(1), 119, 0, /*direct=*/true);
+  cutter.Add(kNow, Pair(1), 119, 0, /*unstaged=*/true);
   EXPECT_THAT(cutter.Cut(), ElementsAre(Part(1, 0, 119)));
-  cutter.Add(kNow, Pair(2), 125, 0, /*direct=*/true);
+  cutter.Add(kNow, Pair(2), 125, 0, /*unstaged=*/true);
   EXPECT_THAT(cutter.Cut(), ElementsAre(Part(2, 0, 100)));
   EXPECT_THAT(cutter.Cut(), ElementsAre(Part(2, 100, 25)));
 }
@@ -152,7 +152,7 @@ TEST(GroupCutterTest, WholeFiringsShareAGroupAsFarAsStagingGoes) {
 TEST(GroupCutterTest, ADirectFiringIsLongUnlessSmallOnesWait) {
   GroupCutter cutter(kSmallOptions);
   const PairName firing{false, TransferId(9), 1};
-  cutter.Add(kNow, firing, 1000, 0, /*direct=*/true);
+  cutter.Add(kNow, firing, 1000, 0, /*unstaged=*/true);
   EXPECT_THAT(cutter.Cut(500), ElementsAre(Chunk{firing, 0, 500}));
   cutter.Add(kNow, Pair(1), 10, 0);
   cutter.Cut();

@@ -162,7 +162,7 @@ TEST_F(RouteChoiceTest, NcclIsMissedUntilItsCommunicatorIsOpen) {
   EXPECT_EQ(closed.route, Route::kMapped);
   EXPECT_EQ(closed.missed, absl::Microseconds(1960));
   CommRecord& comm = comms_[CliqueOf(kTheirGpu, kOurGpu)];
-  comm.open = comm.ready = true;
+  comm.ordered = comm.open = true;
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kNccl);
   comm.failing = absl::UnavailableError("it is about to end");
   EXPECT_EQ(Picked(kTheirGpu, kOurGpu), Route::kMapped);
@@ -173,7 +173,7 @@ TEST_F(RouteChoiceTest, BusySmsCostNcclATimeSliceButForWhatLasts) {
   Measure(Route::kNccl, absl::Microseconds(40), kSmall, kTheirGpu, kOurGpu);
   Measure(Route::kMapped, absl::Milliseconds(1), kSmall, kTheirGpu, kOurGpu);
   const Clique clique = CliqueOf(kTheirGpu, kOurGpu);
-  comms_[clique].open = comms_[clique].ready = true;
+  comms_[clique].ordered = comms_[clique].open = true;
   ASSERT_EQ(Picked(kTheirGpu, kOurGpu), Route::kNccl);
   choice_.OnSmsBusy(kOurGpu, now_ + absl::Milliseconds(10));
   EXPECT_TRUE(choice_.SmsBusy(now_, clique));

@@ -25,7 +25,7 @@ struct Bundle {
   size_t halves = 0;  // halves of ours that are in the bundle
   // What the destination says of the firing's groups: as of HandOver.
   int32_t priority = 0;
-  bool direct = true;
+  bool unstaged = true;
   // The next firing. `wanted`: our end allows it, and the leader knows. At the leader
   // `other_wants`: the follower's end allows it; `handed`: it waits for groups, or is in them.
   bool wanted = false;

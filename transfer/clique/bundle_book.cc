@@ -84,7 +84,7 @@ void BundleBook::OnWanted(uint64_t number) {
   bundle->wanted = true;
   if (bundle->leads) return TryFire(*bundle);
   const Load& load = bundle->load;
-  context_.Send(load.peer, Fire{load.clique, load.name, bundle->priority, bundle->direct});
+  context_.Send(load.peer, Fire{load.clique, load.name, bundle->priority, bundle->unstaged});
 }
 
 bool BundleBook::OnFire(PeerId peer, const Fire& message) {
@@ -95,7 +95,7 @@ bool BundleBook::OnFire(PeerId peer, const Fire& message) {
   bundle->other_wants = true;
   if (!bundle->load.receives) {
     bundle->priority = message.priority;
-    bundle->direct = message.direct;
+    bundle->unstaged = message.unstaged;
   }
   TryFire(*bundle);
   return true;
@@ -106,7 +106,7 @@ void BundleBook::TryFire(Bundle& bundle) {
   bundle.wanted = bundle.other_wants = false;
   bundle.handed = true;
   leader_.Add(context_.now, bundle.load.clique, bundle.load.name, bundle.load.bytes,
-              bundle.priority, bundle.direct);
+              bundle.priority, bundle.unstaged);
 }
 
 Load* BundleBook::ToCarry(PeerId peer, const Clique& clique, const Chunk& chunk) const {
@@ -163,7 +163,7 @@ std::vector<uint64_t> BundleBook::Waiting(const Clique& clique) const {
 bool BundleBook::Gathers(const Load& load) const {
   home_.Check();
   const Bundle* const bundle = Find(load.bundle);
-  return bundle != nullptr && !load.receives && !bundle->direct;
+  return bundle != nullptr && !load.receives && !bundle->unstaged;
 }
 
 }  // namespace ferry

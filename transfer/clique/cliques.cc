@@ -29,16 +29,16 @@ Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
 
 // --- Loads.
 
-bool Cliques::Carry(Load& load, int32_t priority, bool direct) {
+bool Cliques::Carry(Load& load, int32_t priority, bool unstaged) {
   home_.Check();
   load.handed = true;
   if (!context_.Leads(context_.devices.self, load.clique, load.peer)) {
-    context_.Send(load.peer, HandOver{load.name.transfer, priority, direct});
+    context_.Send(load.peer, HandOver{load.name.transfer, priority, unstaged});
     return true;
   }
   comms_.Of(load.clique);
   const bool added =
-      leader_.Add(context_.now, load.clique, load.name, load.bytes, priority, direct);
+      leader_.Add(context_.now, load.clique, load.name, load.bytes, priority, unstaged);
   leader_.Hold(load.clique, HasMore(load.peer));
   return added;
 }
@@ -97,7 +97,7 @@ Load* Cliques::ToCarry(const GroupRecord& group, const Chunk& chunk) {
 bool Cliques::Pin(GroupRecord& group, const Chunk& chunk) {
   Load* const load = ToCarry(group, chunk);
   if (load == nullptr) return false;
-  group.parts.push_back({load, chunk});
+  group.carried.push_back({load, chunk});
   group.bytes += chunk.bytes;
   load->cut += chunk.bytes;
   ++load->chunks_out;
@@ -110,8 +110,9 @@ bool Cliques::Pin(GroupRecord& group, const Chunk& chunk) {
   return true;
 }
 
-void Cliques::Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status) {
-  Load& load = *part.load;
+void Cliques::Unpin(const GroupRecord::Carried& carried, uint64_t moved,
+                    const absl::Status& status) {
+  Load& load = *carried.load;
   FERRY_CHECK(load.chunks_out > 0);
   --load.chunks_out;
   load.moved += moved;
@@ -122,13 +123,13 @@ void Cliques::Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::S
   }
 }
 
-void Cliques::Settle(const std::vector<GroupRecord::Part>& parts) {
-  for (const GroupRecord::Part& part : parts) {
-    if (part.load->pinned()) continue;
-    if (part.load->bundle != 0) {
-      events_.push_back(FiringSettled{part.load->bundle});
+void Cliques::Settle(const std::vector<GroupRecord::Carried>& all) {
+  for (const GroupRecord::Carried& carried : all) {
+    if (carried.load->pinned()) continue;
+    if (carried.load->bundle != 0) {
+      events_.push_back(FiringSettled{carried.load->bundle});
     } else {
-      events_.push_back(LoadSettled{part.load->half});
+      events_.push_back(LoadSettled{carried.load->half});
     }
   }
 }
@@ -154,7 +155,7 @@ void Cliques::OnLaneGranted(GroupRecord& group) {
   if (group.leads) return Cut(group);
   context_.Send(group.peer,
                 Granted{group.clique, group.attempt, group.number, std::move(group.refused)});
-  if (group.parts.empty()) {
+  if (group.carried.empty()) {
     Erase(group.id);
   } else {
     Launch(group);
@@ -187,9 +188,9 @@ void Cliques::Cut(GroupRecord& group) {
 }
 
 void Cliques::OrderAhead(const GroupRecord& group) {
-  const bool gathers =
-      std::any_of(group.parts.begin(), group.parts.end(),
-                  [&](const GroupRecord::Part& part) { return bundles_.Gathers(*part.load); });
+  const bool gathers = std::any_of(
+      group.carried.begin(), group.carried.end(),
+      [&](const GroupRecord::Carried& carried) { return bundles_.Gathers(*carried.load); });
   if (!gathers || groups_.LaneIsBusy(group.clique.low)) return;  // which is in no hurry
   FlightRecorder::Get().Record("group.ahead", group.number, group.peer.value(), group.attempt);
   context_.out.groups.emplace_back(
@@ -205,7 +206,8 @@ bool Cliques::OnGroup(PeerId peer, const Group& message) {
     if ((chunk.pair.slot != 0) != firings) return false;
   }
   CommRecord& comm = comms_.Of(message.clique);
-  if (!comm.open || message.attempt != comm.attempt || message.number <= comm.number) return false;
+  if (!comm.ordered || message.attempt != comm.attempt || message.number <= comm.number)
+    return false;
   if (groups_.Any([&](const GroupRecord& group) {
         return group.clique == message.clique && group.state == GroupRecord::State::kAsking;
       })) {
@@ -230,25 +232,25 @@ bool Cliques::OnGranted(PeerId peer, const Granted& message) {
   GroupRecord& group = *found;
   const auto& refused = message.refused;
   if (std::adjacent_find(refused.begin(), refused.end(), std::greater_equal<>()) != refused.end() ||
-      (!refused.empty() && refused.back() >= group.parts.size())) {
+      (!refused.empty() && refused.back() >= group.carried.size())) {
     return false;
   }
-  std::vector<GroupRecord::Part> dropped;
+  std::vector<GroupRecord::Carried> dropped;
   for (auto index = refused.rbegin(); index != refused.rend(); ++index) {
-    dropped.push_back(group.parts[*index]);
+    dropped.push_back(group.carried[*index]);
     group.bytes -= dropped.back().chunk.bytes;
-    group.parts.erase(group.parts.begin() + *index);
+    group.carried.erase(group.carried.begin() + *index);
   }
-  if (group.parts.empty()) {
+  if (group.carried.empty()) {
     Erase(group.id);
   } else {
     Launch(group);
   }
-  for (const GroupRecord::Part& part : dropped) {
+  for (const GroupRecord::Carried& carried : dropped) {
     // A destination may have ended the pair. A source has it until it is told. Who has no firing
     // says elsewhere why.
-    const bool ours = part.chunk.pair.to_low && part.load->bundle == 0;
-    Unpin(part, 0,
+    const bool ours = carried.chunk.pair.to_low && carried.load->bundle == 0;
+    Unpin(carried, 0,
           ours ? Error(absl::StatusCode::kInternal, Reason::kProtocolError,
                        absl::StrCat(NodeName(context_.devices, peer),
                                     " does not know the send that it has offered"))
@@ -260,8 +262,8 @@ bool Cliques::OnGranted(PeerId peer, const Granted& message) {
 
 std::vector<GroupChunk> Cliques::ChunksOf(const GroupRecord& group) {
   std::vector<GroupChunk> chunks;
-  chunks.reserve(group.parts.size());
-  for (const auto& [load, chunk] : group.parts) {
+  chunks.reserve(group.carried.size());
+  for (const auto& [load, chunk] : group.carried) {
     chunks.push_back({load->half, load->receives ? Side::kReceive : Side::kSend, chunk.offset,
                       chunk.bytes, load->layout != nullptr ? *load->layout : Layout(),
                       load->bundle});
@@ -296,13 +298,13 @@ std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& stat
     CommRecord& comm = *comms_.Find(group->clique);
     if (group->late && comm.attempt == group->attempt) comm.failing = absl::OkStatus();
   }
-  for (const GroupRecord::Part& part : group->parts) {
-    Unpin(part, status.ok() ? part.chunk.bytes : 0, why);
+  for (const GroupRecord::Carried& carried : group->carried) {
+    Unpin(carried, status.ok() ? carried.chunk.bytes : 0, why);
   }
   if (!status.ok() && group->why.ok()) {
     FailAttempt(group->clique, group->attempt, group->number, status);
   }
-  Settle(group->parts);
+  Settle(group->carried);
   return group->clique;
 }
 

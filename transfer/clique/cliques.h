@@ -95,9 +95,9 @@ class Cliques {
 
   // --- From the engine: loads of transfers. A load stays where it is until Forget.
 
-  // Asks the clique's leader to put the load into groups. `direct`: the transfer is in one piece of
-  // memory at both ends. False if we are the leader and a load of this name waits already.
-  bool Carry(Load& load, int32_t priority, bool direct);
+  // Asks the clique's leader to put the load into groups. `unstaged`: the transfer is in one piece
+  // of memory at both ends. False if we are the leader and a load of this name waits already.
+  bool Carry(Load& load, int32_t priority, bool unstaged);
   // Takes back from the leader what of the load is in no group yet.
   void TakeRest(Load& load);
   // As TakeRest, and keeps `why` in the load. False if the load had a reason before: nothing is
@@ -156,9 +156,9 @@ class Cliques {
   // Puts the chunk into the group. False if the chunk may not go there.
   bool Pin(GroupRecord& group, const Chunk& chunk);
   // A chunk is over with `status`, or OK if it was never launched; `moved` of its bytes arrived.
-  void Unpin(const GroupRecord::Part& part, uint64_t moved, const absl::Status& status);
+  void Unpin(const GroupRecord::Carried& carried, uint64_t moved, const absl::Status& status);
   // Adds an event for each of these loads that no group carries any more.
-  void Settle(const std::vector<GroupRecord::Part>& parts);
+  void Settle(const std::vector<GroupRecord::Carried>& all);
   void OnLaneGranted(GroupRecord& group);
   void Cut(GroupRecord& group);
   // How many bytes a group of large loads may have.

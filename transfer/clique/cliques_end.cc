@@ -34,9 +34,9 @@ void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
   }
   for (const uint64_t id : unlaunched) {  // their halves end with all the others of this peer
     const std::unique_ptr<GroupRecord> group = Erase(id);
-    for (const GroupRecord::Part& part : group->parts) {
-      Unpin(part, 0, absl::OkStatus());
-      if (Bundle* const bundle = bundles_.Find(part.load->bundle)) {
+    for (const GroupRecord::Carried& carried : group->carried) {
+      Unpin(carried, 0, absl::OkStatus());
+      if (Bundle* const bundle = bundles_.Find(carried.load->bundle)) {
         bundles_.Settle(*bundle).IgnoreError();  // it is broken
       }
     }
@@ -96,7 +96,7 @@ void Cliques::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
   home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr) return;
-  const bool in_use = comm->open && comm->attempt == attempt;
+  const bool in_use = comm->ordered && comm->attempt == attempt;
   if (!in_use && !CommBook::IsClosing(*comm, attempt)) return;
   FailAttempt(clique, attempt, 0,
               HasReason(status, Reason::kRouteUnavailable)
@@ -114,7 +114,7 @@ void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t numbe
     if (leader_.EndAttempt(clique, attempt) || CommBook::IsClosing(comm, attempt)) {
       context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, number, status});
     }
-  } else if (comm.open && comm.attempt == attempt) {
+  } else if (comm.ordered && comm.attempt == attempt) {
     comm.failing = status;
     return context_.Send(context_.OwnerOf(clique.low),
                          GroupFailed{clique, attempt, number, status});
@@ -186,7 +186,7 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
   if (closing && !context_.Ours(clique.low)) {  // the leader waits for that
     context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
   }
-  bool abort = closing || (comm.open && comm.attempt == attempt);
+  bool abort = closing || (comm.ordered && comm.attempt == attempt);
   std::vector<uint64_t> unlaunched;
   const auto on_it = [&](const GroupRecord& group) {
     return group.clique == clique && group.attempt == attempt;
@@ -201,14 +201,14 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
     }
   }
   if (abort) {
-    comm.open = comm.open && comm.attempt != attempt;
+    comm.ordered = comm.ordered && comm.attempt != attempt;
     comms_.End(clique, attempt, status);
   }
   for (const uint64_t id : unlaunched) {
     const std::unique_ptr<GroupRecord> group = Erase(id);
     const absl::Status& why = group->number == number ? status : lost;
-    for (const GroupRecord::Part& part : group->parts) Unpin(part, 0, why);
-    Settle(group->parts);
+    for (const GroupRecord::Carried& carried : group->carried) Unpin(carried, 0, why);
+    Settle(group->carried);
   }
   if (number > 0 || !HasReason(status, Reason::kRouteUnavailable)) return;
   if (context_.Ours(clique.low)) leader_.BackOff(context_.now, clique);
@@ -237,7 +237,7 @@ void Cliques::CloseQuiet(const Clique& clique) {
 void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
   home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
-  if (comm == nullptr || !comm->open) return;
+  if (comm == nullptr || !comm->ordered) return;
   const Evict message{clique, comm->attempt, wanted_busy};
   if (context_.Ours(clique.low)) {
     OnEvict(context_.OwnerOf(clique.high), message);

@@ -32,8 +32,8 @@ absl::Status CommBook::NotOpened(const Clique& clique, uint32_t attempt, absl::s
 void CommBook::Open(const Clique& clique, uint32_t attempt) {
   home_.Check();
   CommRecord& comm = comms_[clique];
-  comm.open = true;
-  comm.ready = false;
+  comm.ordered = true;
+  comm.open = false;
   comm.attempt = attempt;
   comm.timer = absl::ToUnixNanos(context_.now + context_.options.open_deadline);
   timers_.emplace(comm.timer, clique);
@@ -53,9 +53,9 @@ bool CommBook::OnOpenComm(PeerId peer, OpenComm message) {
   home_.Check();
   if (!context_.LedBy(peer, message.clique) || message.unique_id.empty()) return false;
   CommRecord& comm = comms_[message.clique];
-  if (comm.open || message.attempt <= comm.ended) return false;
-  comm.open = true;
-  comm.ready = false;
+  if (comm.ordered || message.attempt <= comm.ended) return false;
+  comm.ordered = true;
+  comm.open = false;
   comm.failing = absl::OkStatus();
   comm.attempt = message.attempt;
   FlightRecorder::Get().Record("comm.open", message.clique.low.value(), message.clique.high.value(),
@@ -75,8 +75,8 @@ bool CommBook::OnWarmComm(PeerId peer, const WarmComm& message) {
 void CommBook::OnOpened(const Clique& clique, uint32_t attempt) {
   home_.Check();
   CommRecord* const comm = Find(clique);
-  if (comm == nullptr || !comm->open || comm->attempt != attempt) return;
-  comm->ready = true;
+  if (comm == nullptr || !comm->ordered || comm->attempt != attempt) return;
+  comm->open = true;
   comm->worth_opening = CommRecord::kWorthOpening;
   StopTimer(clique, *comm);
   leader_.OnOpened(clique, attempt);  // ours or nobody's
@@ -147,8 +147,8 @@ void CommBook::StopTimer(const Clique& clique, CommRecord& comm) {
 bool CommBook::BeginClose(const Clique& clique, uint32_t attempt) {
   home_.Check();
   CommRecord& comm = comms_[clique];
-  if (!comm.open || comm.attempt != attempt) return false;
-  comm.open = false;
+  if (!comm.ordered || comm.attempt != attempt) return false;
+  comm.ordered = false;
   comm.closing.push_back(attempt);
   context_.out.groups.emplace_back(CommunicatorClosing{clique, attempt});
   return true;
@@ -178,7 +178,7 @@ void CommBook::Forget(PeerId peer, const absl::Status& lost) {
       ++entry;
       continue;
     }
-    if (comm.open) End(clique, comm.attempt, lost);
+    if (comm.ordered) End(clique, comm.attempt, lost);
     for (const uint32_t attempt : comm.closing) End(clique, attempt, lost);
     StopTimer(clique, comm);
     entry = comms_.erase(entry);

@@ -15,8 +15,8 @@ namespace ferry {
 // Our rank of a clique's communicator; there is one for each clique that has or had a pair since
 // its link came up.
 struct CommRecord {
-  bool open = false;     // `attempt` was ordered to be opened and has not ended
-  bool ready = false;    // `attempt` is open
+  bool ordered = false;  // `attempt` was ordered to be opened and has not ended
+  bool open = false;     // `attempt` is open
   uint32_t attempt = 0;  // the last attempt that was ordered to be opened
   uint32_t ended = 0;    // at a follower: the last attempt that the leader has ended
   uint64_t number = 0;   // at a follower: the number of the last group that the leader has made

@@ -13,12 +13,12 @@ GroupCutter::GroupCutter(const Options& options) : options_(options) {
 }
 
 bool GroupCutter::Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
-                      bool direct) {
+                      bool unstaged) {
   home_.Check();
   const auto [entry, fresh] = index_.try_emplace(pair);
   if (!fresh) return false;
   FairQueue& queue = QueueOf(pair, bytes);
-  entry->second = std::make_unique<Waiting>(pair, priority, bytes, direct && &queue != &small_);
+  entry->second = std::make_unique<Waiting>(pair, priority, bytes, unstaged && &queue != &small_);
   queue.Add(*entry->second);
   bytes_ += bytes;
   since_ = std::min(since_, now);
@@ -81,7 +81,7 @@ uint64_t GroupCutter::Evenly(uint64_t bytes, uint64_t room) const {
 
 void GroupCutter::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
   const auto& first = static_cast<const Waiting&>(*firings_.Next());
-  const bool any_length = first.direct && small_.empty() && room > options_.group_bytes;
+  const bool any_length = first.unstaged && small_.empty() && room > options_.group_bytes;
   uint64_t bytes =
       any_length ? Evenly(first.left(), room) : std::min(first.left(), options_.group_bytes);
   Take(firings_, bytes, chunks);
@@ -118,18 +118,18 @@ void GroupCutter::CutOthers(uint64_t room, std::vector<Chunk>& chunks) {
     staged -= bytes;
     Take(small_, bytes, chunks);
   }
-  // Small ones are not direct: what they took of the one bound they took of the other.
+  // Small ones count as staged: what they took of the one bound they took of the other.
   room = chunks.empty() && room > staged ? Evenly(bytes_, room) : staged;
   while (!large_.empty() && room > 0 && chunks.size() < options_.group_chunks) {
     const auto& next = static_cast<const Waiting&>(*large_.Next());
     uint64_t bytes = options_.chunk_bytes;
-    if (!next.direct) {
+    if (!next.unstaged) {
       bytes = std::min({next.left(), bytes, staged, room});
       staged -= bytes;
     } else if (next.left() < 2 * bytes) {
       bytes = next.left();  // what would be left, or is, may be too small to go alone
     }
-    if (bytes == 0 || (next.direct && room < options_.chunk_bytes)) break;
+    if (bytes == 0 || (next.unstaged && room < options_.chunk_bytes)) break;
     room -= std::min(room, bytes);
     Take(large_, bytes, chunks);
   }

@@ -7,9 +7,9 @@
 // always has place for one chunk, so that small ones cannot starve it either. What a group has of
 // one pair is one chunk.
 //
-// Two bounds. A group that has anything but chunks of large `direct` transfers has at most
+// Two bounds. A group that has anything but chunks of large `unstaged` transfers has at most
 // `group_bytes`: what is staged must fit staging memory, and a small transfer must not be under way
-// for long. A group of chunks of large `direct` transfers alone has at most as many bytes as the
+// for long. A group of chunks of large `unstaged` transfers alone has at most as many bytes as the
 // caller of Cut says, if that is more.
 //
 // Firings of bundles have groups of their own, in turn with groups of all others: several in one if
@@ -45,10 +45,10 @@ class GroupCutter {
   // A group has place for two chunks at least.
   explicit GroupCutter(const Options& options);
 
-  // False if the pair is here already. `direct`: the transfer is in one piece of memory at both
+  // False if the pair is here already. `unstaged`: the transfer is in one piece of memory at both
   // ends, so that its large chunks need no staging.
   bool Add(absl::Time now, const PairName& pair, uint64_t bytes, int32_t priority,
-           bool direct = false);
+           bool unstaged = false);
   // Takes out what is left of a pair. False if nothing is.
   bool Remove(const PairName& pair);
   void Clear();
@@ -61,20 +61,20 @@ class GroupCutter {
   absl::Time DueAt() const;
 
   // The next group; empty only if nothing waits. `room`: the most bytes of a group of large
-  // `direct` transfers alone; it counts if it is more than `group_bytes`. What waits is cut into
+  // `unstaged` transfers alone; it counts if it is more than `group_bytes`. What waits is cut into
   // groups of the same number of bytes, to each of which at most two chunks are added.
   std::vector<Chunk> Cut(uint64_t room = 0);
 
  private:
   struct Waiting : FairQueue::Item {
-    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool direct)
-        : Item(SenderOf(pair), priority, bytes), pair(pair), direct(direct) {}
+    Waiting(const PairName& pair, int32_t priority, uint64_t bytes, bool unstaged)
+        : Item(SenderOf(pair), priority, bytes), pair(pair), unstaged(unstaged) {}
     // Sessions of the two daemons of a clique may have the same number.
     static uint64_t SenderOf(const PairName& pair) {
       return uint64_t{pair.to_low} << 32 | SessionOf(pair.transfer).value();
     }
     const PairName pair;
-    const bool direct;
+    const bool unstaged;
     uint64_t offset = 0;
     size_t place = 0;  // of its chunk in the group that it was last cut for
   };

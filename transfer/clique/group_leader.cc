@@ -15,10 +15,10 @@ GroupLeader::Led& GroupLeader::LedOf(const Clique& clique) {
 }
 
 bool GroupLeader::Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-                      int32_t priority, bool direct) {
+                      int32_t priority, bool unstaged) {
   home_.Check();
   Led& led = led_.try_emplace(clique, options_).first->second;
-  if (!led.cutter.Add(now, pair, bytes, priority, direct)) return false;
+  if (!led.cutter.Add(now, pair, bytes, priority, unstaged)) return false;
   ++waiting_;
   changed_.insert(clique);
   return true;

@@ -43,7 +43,7 @@ class GroupLeader {
 
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
-           int32_t priority, bool direct = false);
+           int32_t priority, bool unstaged = false);
   // While held a group that is not full waits for more pairs, which are about to come, though none
   // of its clique is on its way; not longer than the cutter's age.
   void Hold(const Clique& clique, bool held);

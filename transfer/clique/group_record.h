@@ -21,7 +21,8 @@ struct GroupRecord {
     kGranting,  // at the leader: cut, and the follower is asked for its lane
     kLaunched,
   };
-  struct Part {
+  // One chunk of the group, and the load here that it belongs to.
+  struct Carried {
     Load* load = nullptr;  // pinned: it stays while it has a chunk out
     Chunk chunk;
   };
@@ -32,9 +33,9 @@ struct GroupRecord {
   bool leads = false;
   State state = State::kAsking;
   uint32_t attempt = 0;
-  uint64_t number = 0;      // the clique's count of groups; both ends know it
-  std::vector<Part> parts;  // none yet while a leader asks
-  uint64_t bytes = 0;       // of `parts`
+  uint64_t number = 0;           // the clique's count of groups; both ends know it
+  std::vector<Carried> carried;  // none yet while a leader asks
+  uint64_t bytes = 0;            // of `carried`
   // At a follower: the indices of the message's chunks that are left out, ascending.
   std::vector<uint32_t> refused;
   absl::Status why;                   // its attempt is being aborted for this; OK: it is not

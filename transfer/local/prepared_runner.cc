@@ -138,7 +138,7 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
   if (bundle.sends) {
     LinkPage::Slot& slot = bundle.ends.page->slot(bundle.ends.slot);
     __atomic_store_n(&slot.fired, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&slot.done, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&slot.carried, 0, __ATOMIC_SEQ_CST);
   }
   if (bundle.ends.silent) --silent_;
   std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
@@ -155,7 +155,7 @@ bool PreparedRunner::Ready(const Bundle& bundle) const {
   if (!bundle.sends) return CanGoOn(bundle);
   const PreparedEnds& ends = bundle.ends;
   return ends.own->armed() &&
-         Load(ends.page->slot(ends.slot).done) >= trigger.next() * bundle.members.size();
+         Load(ends.page->slot(ends.slot).carried) >= trigger.next() * bundle.members.size();
 }
 
 bool PreparedRunner::Advance(Bundle& bundle) {
@@ -185,7 +185,7 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
   const auto count = static_cast<uint32_t>(bundle.members.size());
   bundle.trigger.Over(bundle.trigger.next(), count, count);
   if (ends.source != nullptr) return;
-  __atomic_fetch_add(&ends.page->slot(ends.slot).done, count, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&ends.page->slot(ends.slot).carried, count, __ATOMIC_SEQ_CST);
   ends.page->Ring();
 }
 

@@ -5,7 +5,7 @@
 //   local: the destination's lane sees both clients' words, copies, and advances both 'over' words.
 //   mapped: the source's lane sees its client's word and stores it in the link page's slot. The
 //   destination's lane sees the slot and its own client's word, copies, checks that the link was
-//   not given up meanwhile, and stores in the slot that it is done.
+//   not given up meanwhile, and counts it in the slot as carried.
 //
 // Home: the lane, but for constructor and destructor. Each op is answered exactly once, and only
 // because it is aborted or the lane is taken down.

@@ -10,8 +10,8 @@
 //
 // Behind the page are slots, by which the two lanes of a prepared batch agree without a message.
 // The source's lane stores n in `fired` when its client wants firing n. The destination's lane adds
-// to `done` the number of transfers that it has carried out. A slot is 0 when it is given out: the
-// source's lane clears it when it lets go of the batch, and the destination's lane has let go
+// to `carried` the number of transfers that it has carried out. A slot is 0 when it is given out:
+// the source's lane clears it when it lets go of the batch, and the destination's lane has let go
 // before. Each end has a doorbell for its parked lanes, if the other daemon knows doorbells. Both
 // daemons have both doorbells, so neither reads or writes one: see SharedEventfd.
 #pragma once
@@ -32,7 +32,7 @@ class LinkPage {
   static constexpr uint64_t kPageBytes = 4096;
   struct alignas(64) Slot {
     uint64_t fired = 0;
-    uint64_t done = 0;
+    uint64_t carried = 0;
   };
   static constexpr uint64_t kBytes = kPageBytes + kPreparedSlots * sizeof(Slot);
 

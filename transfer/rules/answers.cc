@@ -54,14 +54,14 @@ Load* Answers::LoadOf(PeerId peer, const Clique& clique, const PairName& name, b
   return half->load.get();
 }
 
-void Answers::Settle(TransferId id) {
+void Answers::GoOn(TransferId id) {
   home_.Check();
   Posted* half = books_.halves.Find(id);
   if (half == nullptr) return;
   if (half->spec.side == Side::kSend) {
-    source_.Settle(*half);
+    source_.GoOn(*half);
   } else {
-    destination_.Settle(*half);
+    destination_.GoOn(*half);
   }
 }
 
@@ -75,7 +75,7 @@ void Answers::OnCliqueEvents(std::vector<TransferId>* left) {
       if (left != nullptr) {
         left->push_back(event.half);
       } else {
-        answers.Settle(event.half);
+        answers.GoOn(event.half);
       }
     }
     void operator()(const FiringSettled& event) { answers.SettleBundle(event.bundle); }

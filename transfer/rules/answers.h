@@ -34,12 +34,12 @@ class Answers {
 
   // The launch at a lane is over. Ignored if it is not the last launch of that half.
   void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
-  // A group at a lane is over. `left`: gets the halves that are to be settled instead.
+  // A group at a lane is over. `left`: gets the halves that GoOn is to be told of instead.
   void OnGroupDone(uint64_t group, const absl::Status& status, std::vector<TransferId>* left);
   // Handles what the cliques have to tell. `left` as above.
   void OnCliqueEvents(std::vector<TransferId>* left = nullptr);
   // Goes on with a half when no group carries it any more.
-  void Settle(TransferId id);
+  void GoOn(TransferId id);
 
   // Our half of a transfer, if it may be in a group of this clique: see Cliques::FindLoad.
   Load* LoadOf(PeerId peer, const Clique& clique, const PairName& name, bool receives);

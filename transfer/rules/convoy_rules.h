@@ -78,8 +78,8 @@ class ConvoyRules {
 
   // --- At the destination.
 
-  // Takes apart a convoy in the matcher: its members are offers of their own. The convoy is gone
-  // afterwards.
+  // Takes apart a convoy in the matcher: its members are offers of their own. The convoy is
+  // destroyed afterwards.
   void TakeApart(Offered& convoy);
   // Whether an offer that says that it is a convoy's can be one.
   static bool IsConvoy(const Offer& offer);
@@ -87,7 +87,8 @@ class ConvoyRules {
   bool MayKeepConvoy(PeerId peer, const Offer& convoy) const;
   // An offer of each of its members comes instead.
   void OfferApart(absl::Time now, PeerId peer, Offer&& convoy);
-  // The same of a convoy in the book that is in the matcher under no key. It is gone afterwards.
+  // The same of a convoy in the book that is in the matcher under no key. It is destroyed
+  // afterwards.
   void OfferApart(absl::Time now, Offered& convoy);
   bool OnSplit(PeerId peer, Split split);
 
@@ -96,12 +97,13 @@ class ConvoyRules {
   bool MayBeConvoy(absl::Span<const TransferSpec> specs) const;
   // Between the key's devices clients cut their batches differently.
   void Pause(const MatchKey& key);
-  // Puts its members in its place, each in its state, in no other table yet. It is gone afterwards.
+  // Puts its members in its place, each in its state, in no other table yet. It is destroyed
+  // afterwards.
   std::vector<TransferId> Replace(Posted& convoy);
   // The same, and they wait as it did.
   void TakeApart(Posted& convoy);
   void TakeApartAndCancel(Posted& convoy);
-  // Posts its members one by one instead. It is gone afterwards.
+  // Posts its members one by one instead. It is destroyed afterwards.
   void PostApart(absl::Time now, Posted& convoy);
   static void RememberCancel(Convoy& convoy, TransferId member, absl::Status why);
   // Why all of its members are to end: each is cancelled, or the deadline has passed. Else OK.

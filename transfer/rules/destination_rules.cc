@@ -202,9 +202,9 @@ Armed DestinationRules::ArmPair(Posted& receive, const SourceHalf& source) {
   if (bundled) {
     Bundle& bundle = launches_.JoinBundle(receive, receive.batch, source.slot);
     if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
-    bundle.direct = bundle.direct && InOnePiece(*source.layout) &&
-                    InOnePiece(receive.spec.layout) &&
-                    receive.spec.bytes >= books_.options.cliques.cutting.chunk_bytes;
+    bundle.unstaged = bundle.unstaged && InOnePiece(*source.layout) &&
+                      InOnePiece(receive.spec.layout) &&
+                      receive.spec.bytes >= books_.options.cliques.cutting.chunk_bytes;
     armed.bundle = receive.bundle;
     armed.place = receive.partner.value();
   }
@@ -220,9 +220,9 @@ void DestinationRules::HandOverPair(Posted& receive) {
   receive.why = absl::OkStatus();
   launches_.BeginEstimate(receive, Route::kNccl);
   const SourceHalf source = SourceOf(receive);
-  const bool direct = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
+  const bool unstaged = InOnePiece(*source.layout) && InOnePiece(receive.spec.layout);
   receive.load = std::make_unique<Load>(launches_.MakeLoad(receive));
-  books_.cliques.Carry(*receive.load, PriorityOf(receive, source), direct);
+  books_.cliques.Carry(*receive.load, PriorityOf(receive, source), unstaged);
 }
 
 void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer) {
@@ -368,7 +368,7 @@ bool DestinationRules::FireByGo(Posted& receive) {
 void DestinationRules::DropRest(Posted& receive, absl::Status why) {
   home_.Check();
   if (receive.load == nullptr || !books_.cliques.Drop(*receive.load, std::move(why))) return;
-  Settle(receive);
+  GoOn(receive);
 }
 
 bool DestinationRules::OnReady(PeerId peer, const Ready& ready) {
@@ -444,7 +444,7 @@ void DestinationRules::WishedTooLate(Posted& receive, absl::Status why) {
   if (wish.ok()) wish = std::move(why);
 }
 
-void DestinationRules::Settle(Posted& receive) {
+void DestinationRules::GoOn(Posted& receive) {
   home_.Check();
   if (receive.under_way() || ends_.EndIfLeaving(receive)) return;
   const Load& load = *receive.load;

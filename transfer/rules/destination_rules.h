@@ -43,7 +43,7 @@ class DestinationRules {
   void OnReceiveDone(Posted& receive, const absl::Status& status);
   // No group carries the receive any more: it ends, or takes the next route, or waits for the rest
   // of its chunks.
-  void Settle(Posted& receive);
+  void GoOn(Posted& receive);
   // What of the receive is in no group yet shall be in none, and the pair ends with `why` when the
   // groups that carry it are over.
   void DropRest(Posted& receive, absl::Status why);

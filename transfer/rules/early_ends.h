@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EarlyEnds ends transfers early: by cancel, by a client's death, by a deadline, because nobody is
-// left who could post the other half, or because the other half has ended before.
+// left who could post the partner, or because the partner has ended before.
 //
 // Before the launch any of these ends a transfer, on both sides if it is matched. Afterwards only a
 // deadline does, by aborting a launch that can be aborted; what is prepared is aborted by all.
@@ -53,13 +53,13 @@ class EarlyEnds {
   // OnTime has nothing to do before this.
   absl::Time NextTime() const;
 
-  // Ends a half that waits for its other half, if nobody is left who could post that. True if the
+  // Ends a half that waits for its partner, if nobody is left who could post that. True if the
   // half is on its way out.
   bool EndIfDeserted(Posted& half);
   // Ends a half that is being posted if its partner has ended before. If the half is a receive and
   // the partner was posted at a peer, the peer is asked first (Seek): a successor of the partner
-  // may be posted there already, and then its offer arrives before the answer. True if the half is
-  // gone.
+  // may be posted there already, and then its offer arrives before the answer. True if the half has
+  // ended.
   bool TellOfTombstone(Posted& half, const HashedKey& key);
   // What the partner that a tombstone waits for is told; whoever tells it adds the place.
   absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;

@@ -24,15 +24,15 @@ class HalfEnds {
   HalfEnds(const EngineContext& context, const EngineBooks& books, LaunchRules& launches)
       : context_(context), books_(books), launches_(launches) {}
 
-  // The half is in no table any more, and its end is told. It is gone afterwards.
+  // The half is in no table any more, and its end is told. It is destroyed afterwards.
   void End(Posted& half, absl::Status status);
-  // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are gone
+  // Ends a receive and, if it is matched, its source's half, with `theirs`. Both are destroyed
   // afterwards.
   void EndPair(Posted& receive, absl::Status ours, absl::Status theirs);
   // Ends a half that has only waited for its launch to be answered. False if it is no such half.
   bool EndIfLeaving(Posted& half);
 
-  // The status to give the other half if `half` ends with `why`. It says where the failure was if
+  // The status to give the partner if `half` ends with `why`. It says where the failure was if
   // that half is ours too; a peer adds it on its side.
   absl::Status ForOther(const Posted& half, const absl::Status& why) const;
 

@@ -52,7 +52,7 @@ class HalfTables {
   void OnMatcherLeft(Posted& half);
   // The offer waits no more in the matcher.
   void ForgetWaiting(Offered& offered);
-  // Takes an offer out of all tables and of its book. It is gone afterwards.
+  // Takes an offer out of all tables and of its book. It is destroyed afterwards.
   void Erase(Offered& offered);
 
   // --- The words that the half's daemon watches.

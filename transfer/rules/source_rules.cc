@@ -198,7 +198,7 @@ bool SourceRules::OnHandOver(PeerId peer, const HandOver& message) {
   books_.tables.LeaveMatcher(*send);
   send->state.HandOver();
   send->load = std::make_unique<Load>(launches_.MakeLoad(*send));
-  return books_.cliques.Carry(*send->load, message.priority, message.direct);
+  return books_.cliques.Carry(*send->load, message.priority, message.unstaged);
 }
 
 bool SourceRules::OnTakeBack(PeerId peer, const TakeBack& message) {
@@ -210,7 +210,7 @@ bool SourceRules::OnTakeBack(PeerId peer, const TakeBack& message) {
   return true;
 }
 
-void SourceRules::Settle(Posted& send) {
+void SourceRules::GoOn(Posted& send) {
   home_.Check();
   if (send.under_way() || ends_.EndIfLeaving(send)) return;
   if (send.next_go == nullptr) return;  // the destination tells how it ends

@@ -37,7 +37,7 @@ class SourceRules {
   // A lane of ours has answered the launch of a send.
   void OnSendDone(Posted& send, const absl::Status& status);
   // No group carries the send any more: it ends, or the destination's next launch begins.
-  void Settle(Posted& send);
+  void GoOn(Posted& send);
 
   // --- What the destination's daemon says. Each is false for a message that makes no sense.
 

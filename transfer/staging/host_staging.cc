@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-// Messages in a slot begin at multiples of this, which copies of any kind are at their best with.
+// Messages in a block begin at multiples of this, which copies of any kind are at their best with.
 constexpr size_t kAlign = 256;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -23,8 +23,8 @@ HostStaging::HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier
       direction_(direction),
       copier_(std::move(copier)),
       memory_(memory),
-      slots_(memory.size() / kSlot) {
-  FERRY_CHECK(!slots_.empty());
+      blocks_(memory.size() / kBlock) {
+  FERRY_CHECK(!blocks_.empty());
   lane_.AddPoller(this);
 }
 
@@ -34,28 +34,28 @@ void HostStaging::Finish() {
   lane_.RemovePoller(this);
 }
 
-size_t HostStaging::SlotFor(size_t bytes) const {
-  if (slots_[open_].used + Aligned(bytes) <= kSlot) return open_;
-  const auto unused = std::find_if(slots_.begin(), slots_.end(),
-                                   [](const Slot& slot) { return slot.holders == 0; });
-  return static_cast<size_t>(unused - slots_.begin());
+size_t HostStaging::BlockFor(size_t bytes) const {
+  if (blocks_[open_].used + Aligned(bytes) <= kBlock) return open_;
+  const auto unused = std::find_if(blocks_.begin(), blocks_.end(),
+                                   [](const StagingBlock& block) { return block.holders == 0; });
+  return static_cast<size_t>(unused - blocks_.begin());
 }
 
 std::byte* HostStaging::Take(size_t bytes) {
   home_.Check();
-  FERRY_CHECK(bytes <= kSlot);
-  const size_t index = SlotFor(bytes);
-  if (index == slots_.size()) return nullptr;
+  FERRY_CHECK(bytes <= kBlock);
+  const size_t index = BlockFor(bytes);
+  if (index == blocks_.size()) return nullptr;
   open_ = index;
-  Slot& slot = slots_[index];
-  ++slot.holders;
-  return memory_.data() + index * kSlot + std::exchange(slot.used, slot.used + Aligned(bytes));
+  StagingBlock& block = blocks_[index];
+  ++block.holders;
+  return memory_.data() + index * kBlock + std::exchange(block.used, block.used + Aligned(bytes));
 }
 
 void HostStaging::GiveBack(std::byte* memory) {
   home_.Check();
-  Slot& slot = slots_[static_cast<size_t>(memory - memory_.data()) / kSlot];
-  if (--slot.holders == 0) slot.used = 0;
+  StagingBlock& block = blocks_[static_cast<size_t>(memory - memory_.data()) / kBlock];
+  if (--block.holders == 0) block.used = 0;
 }
 
 void HostStaging::Copy(Message& message) {
@@ -82,7 +82,7 @@ bool HostStaging::Poll() {
 void HostStaging::StartStep() {
   Step step;
   pieces_.clear();
-  for (size_t room = kSlot;
+  for (size_t room = kBlock;
        !waiting_.empty() && room > 0 && pieces_.size() < copier_->limits().pieces;) {
     Message& message = *waiting_.front();
     CutPieces(message, room);

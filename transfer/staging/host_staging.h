@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stages one direction of a GPU's bytes in host memory, for the routes that cannot move GPU memory
-// by themselves (`tcp`, `ucx`). It has pinned slots, which the network sends from or receives into,
-// and copies between these and the GPU. A slot has room for the largest message. Small messages
-// share a slot, and are copied together in one step, which the copier may leave to a kernel.
+// by themselves (`tcp`, `ucx`). It has pinned blocks, which the network sends from or receives
+// into, and copies between these and the GPU. A block has room for the largest message. Small
+// messages share a block, and are copied together in one step, which the copier may leave to a
+// kernel.
 //
 // Home: the lane. A message has memory from Take() to GiveBack(). This object touches that memory
 // from Copy() until it calls the message's `over`. Copies begin in the order of Copy(). Nothing
@@ -26,8 +27,8 @@ namespace ferry {
 
 class HostStaging : public Poller {
  public:
-  static constexpr size_t kSlot = size_t{4} << 20;  // bytes; the largest message
-  enum class Direction { kOut, kIn };               // from the GPU, or to it
+  static constexpr size_t kBlock = size_t{4} << 20;  // bytes; the largest message
+  enum class Direction { kOut, kIn };                // from the GPU, or to it
 
   // A message on its way. Its owner must not move it between Copy() and `over`.
   struct Message {
@@ -46,15 +47,15 @@ class HostStaging : public Poller {
     absl::Status status;  // how the copy went, once it is over
   };
 
-  // `memory` has at least one slot.
+  // `memory` has at least one block.
   HostStaging(Lane& lane, Direction direction, std::unique_ptr<Copier> copier,
               absl::Span<std::byte> memory);
   // Waits until all copies are over, and calls `over` for each. The lane must not poll it any more.
   void Finish();
 
-  // Whether there is memory now for a message of `bytes`, at most a slot. Take() returns it, or
+  // Whether there is memory now for a message of `bytes`, at most a block. Take() returns it, or
   // null.
-  bool CanTake(size_t bytes) const { return SlotFor(bytes) < slots_.size(); }
+  bool CanTake(size_t bytes) const { return BlockFor(bytes) < blocks_.size(); }
   std::byte* Take(size_t bytes);
   void GiveBack(std::byte* memory);
   size_t bytes() const { return memory_.size(); }
@@ -65,14 +66,14 @@ class HostStaging : public Poller {
   bool Busy() const override { return !steps_.empty() || !waiting_.empty(); }
 
  private:
-  // Bytes of the slot that are given out, and messages that have them.
-  struct Slot {
+  // Bytes of the block that are given out, and messages that have them.
+  struct StagingBlock {
     size_t used = 0;
     size_t holders = 0;
   };
   using Step = std::vector<Message*>;  // the messages of a step
 
-  size_t SlotFor(size_t bytes) const;  // slots_.size() if none has room
+  size_t BlockFor(size_t bytes) const;  // blocks_.size() if none has room
   void StartStep();
   void CutPieces(Message& message, size_t& room);
   void EndStep(const absl::Status& status);
@@ -81,8 +82,8 @@ class HostStaging : public Poller {
   const Direction direction_;
   const std::unique_ptr<Copier> copier_;
   const absl::Span<std::byte> memory_;
-  std::vector<Slot> slots_;
-  size_t open_ = 0;                // the slot that messages are put into as long as they fit
+  std::vector<StagingBlock> blocks_;
+  size_t open_ = 0;                // the block that messages are put into as long as they fit
   std::deque<Message*> waiting_;   // messages that are not cut to their end
   std::deque<Step> steps_;         // steps under way, the oldest first
   std::vector<CopyPiece> pieces_;  // kept for its memory

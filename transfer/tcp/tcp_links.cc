@@ -71,7 +71,7 @@ absl::StatusOr<TcpAddress> TcpAddress::Parse(absl::string_view text) {
                absl::StrCat("'", text, "' is no address of a host and a port"));
 }
 
-TcpTransport::Impl::Link* TcpTransport::Impl::Find(PeerId peer, GlobalDeviceId remote) {
+TcpTransport::Impl::DeviceLink* TcpTransport::Impl::Find(PeerId peer, GlobalDeviceId remote) {
   const auto found = links.find(LinkKey{peer, remote});
   return found == links.end() ? nullptr : found->second.get();
 }
@@ -81,7 +81,7 @@ void TcpTransport::AddPeer(TcpPeer peer) {
   for (const GlobalDeviceId device : peer.devices) {
     const Impl::LinkKey key{peer.id, device};
     FERRY_CHECK(!impl_->links.contains(key));  // RemovePeer was before
-    auto link = std::make_unique<Impl::Link>();
+    auto link = std::make_unique<Impl::DeviceLink>();
     link->owner = impl_.get();
     link->key = key;
     link->number = peer.link;
@@ -98,7 +98,7 @@ void TcpTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   for (auto it = impl_->links.begin(); it != impl_->links.end();) {
     const auto here = it++;
     if (here->first.first != peer) continue;
-    Impl::Link& link = *here->second;
+    Impl::DeviceLink& link = *here->second;
     impl_->EndOps(link, why);
     impl_->CloseSet(link);
     std::erase(impl_->wanting, &link);
@@ -112,30 +112,32 @@ void TcpTransport::RemovePeer(PeerId peer, const absl::Status& why) {
 
 void TcpTransport::Open(PeerId peer, GlobalDeviceId device) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  Impl::Link* const link = impl_->Find(peer, device);
-  if (link != nullptr && link->state == Impl::Link::State::kClosed) impl_->OpenSet(*link);
+  Impl::DeviceLink* const link = impl_->Find(peer, device);
+  if (link != nullptr && link->state == Impl::DeviceLink::State::kClosed) impl_->OpenSet(*link);
 }
 
 void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd socket) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  Impl::Link* const link = impl_->Find(peer, preamble.from);
+  Impl::DeviceLink* const link = impl_->Find(peer, preamble.from);
   if (link == nullptr || link->dials() || preamble.link_id != link->id ||
       preamble.serial < link->serial) {
     return;
   }
   if (preamble.serial > link->serial) {
     // The peer has given up the set before.
-    if (link->state == Impl::Link::State::kOpen) impl_->FailSet(*link, "its connections ended");
+    if (link->state == Impl::DeviceLink::State::kOpen)
+      impl_->FailSet(*link, "its connections ended");
     impl_->CloseSet(*link);
     link->serial = preamble.serial;
-    link->state = Impl::Link::State::kOpening;
+    link->state = Impl::DeviceLink::State::kOpening;
     for (uint32_t i = 0; i < preamble.count; ++i) {
       link->connections.push_back(std::make_unique<Impl::Connection>(*link, i));
     }
     link->open_by = MonotonicNow() + impl_->options.open_deadline;
     impl_->SetTimer(link->open_by);
   }
-  if (link->state != Impl::Link::State::kOpening || preamble.index >= link->connections.size() ||
+  if (link->state != Impl::DeviceLink::State::kOpening ||
+      preamble.index >= link->connections.size() ||
       link->connections[preamble.index]->state != Impl::Connection::State::kAbsent) {
     return;
   }
@@ -147,8 +149,8 @@ void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd soc
   impl_->OpenIfWhole(*link);
 }
 
-void TcpTransport::Impl::OpenSet(Link& link) {
-  link.state = Link::State::kOpening;
+void TcpTransport::Impl::OpenSet(DeviceLink& link) {
+  link.state = DeviceLink::State::kOpening;
   link.open_by = MonotonicNow() + options.open_deadline;
   SetTimer(link.open_by);
   if (!link.dials()) return;  // the peer does
@@ -202,7 +204,7 @@ void TcpTransport::Impl::OnEvent(Connection& connection, uint32_t events) {
 }
 
 void TcpTransport::Impl::OnConnected(Connection& connection) {
-  Link& link = connection.link;
+  DeviceLink& link = connection.link;
   int error = 0;
   socklen_t size = sizeof(error);
   getsockopt(connection.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -224,7 +226,7 @@ void TcpTransport::Impl::OnConnected(Connection& connection) {
 }
 
 void TcpTransport::Impl::Prove(Connection& connection) {
-  Link& link = connection.link;
+  DeviceLink& link = connection.link;
   char answer[kHmacBytes];
   const ssize_t got = recv(connection.socket.get(), answer, connection.answer.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -252,20 +254,20 @@ void TcpTransport::Impl::Redial(Connection& connection) {
   SetTimer(connection.link.redial_at);
 }
 
-void TcpTransport::Impl::OpenIfWhole(Link& link) {
-  if (link.state != Link::State::kOpening ||
+void TcpTransport::Impl::OpenIfWhole(DeviceLink& link) {
+  if (link.state != DeviceLink::State::kOpening ||
       !std::all_of(link.connections.begin(), link.connections.end(), [](const auto& connection) {
         return connection->state == Connection::State::kOpen;
       })) {
     return;
   }
-  link.state = Link::State::kOpen;
+  link.state = DeviceLink::State::kOpen;
   link.open_by = absl::InfiniteFuture();
   for (const auto& connection : link.connections) MarkDue(*connection);
   if (hooks.opened) hooks.opened(link.key.first, link.number, absl::OkStatus());
 }
 
-void TcpTransport::Impl::FailOpening(Link& link, absl::Status why) {
+void TcpTransport::Impl::FailOpening(DeviceLink& link, absl::Status why) {
   link.refused = Annotate(why, absl::StrCat("route tcp: opening connections with ", link.peer_name,
                                             ", ", link.key.second.ToString()));
   link.retry_at = MonotonicNow() + kRetry;
@@ -276,7 +278,7 @@ void TcpTransport::Impl::FailOpening(Link& link, absl::Status why) {
   if (hooks.opened) hooks.opened(link.key.first, link.number, refused);
 }
 
-void TcpTransport::Impl::FailSet(Link& link, absl::string_view why) {
+void TcpTransport::Impl::FailSet(DeviceLink& link, absl::string_view why) {
   CloseSet(link);
   link.said.clear();
   EndOps(link, Error(absl::StatusCode::kAborted, Reason::kCommAborted,
@@ -284,11 +286,11 @@ void TcpTransport::Impl::FailSet(Link& link, absl::string_view why) {
                                   link.key.second.ToString(), ": ", why)));
 }
 
-void TcpTransport::Impl::CloseSet(Link& link) {
-  link.state = Link::State::kClosed;
+void TcpTransport::Impl::CloseSet(DeviceLink& link) {
+  link.state = DeviceLink::State::kClosed;
   link.open_by = link.redial_at = absl::InfiniteFuture();
   for (auto& connection : link.connections) {
-    for (Outgoing::Part& part : connection->out.parts) GiveBack(std::move(part.chunk));
+    for (Outgoing::OpBytes& part : connection->out.op_bytes) GiveBack(std::move(part.chunk));
     for (Incoming::Part& part : connection->in.parts) GiveBack(std::move(part.chunk));
     connection->socket.Reset();  // leaves the epoll set, too
     connection->state = Connection::State::kAbsent;
@@ -300,7 +302,7 @@ void TcpTransport::Impl::CloseSet(Link& link) {
   link.connections.clear();
 }
 
-void TcpTransport::Impl::EndOps(Link& link, const absl::Status& status) {
+void TcpTransport::Impl::EndOps(DeviceLink& link, const absl::Status& status) {
   std::vector<Op*> ending;
   for (const auto& [key, op] : ops) {
     if (op->link == &link && !op->ended) ending.push_back(op.get());

@@ -11,42 +11,42 @@ namespace ferry {
 
 void TcpTransport::Impl::Join(Op& op) {
   PreparedBatch* const own = op.op.prepared->own;
-  // A batch's transfers come together: the last group is mostly the one.
-  const auto found = std::find_if(groups.rbegin(), groups.rend(), [&](const auto& group) {
-    return group->own == own && group->link == op.link && group->receives == op.receive();
+  // A batch's transfers come together: mostly it is the last bundle's.
+  const auto found = std::find_if(bundles.rbegin(), bundles.rend(), [&](const auto& bundle) {
+    return bundle->own == own && bundle->link == op.link && bundle->receives == op.receive();
   });
-  if (found != groups.rend()) {
-    op.group = found->get();
+  if (found != bundles.rend()) {
+    op.bundle = found->get();
   } else {
-    op.group = groups.emplace_back(std::make_unique<Group>(lane, op)).get();
-    silent += op.group->silent;
+    op.bundle = bundles.emplace_back(std::make_unique<Bundle>(lane, op)).get();
+    silent += op.bundle->silent;
   }
-  op.group->ops.push_back(&op);
-  op.group->trigger.Arm();
+  op.bundle->ops.push_back(&op);
+  op.bundle->trigger.Arm();
   if (!op.receive()) Say(*op.link, TcpKind::kArmed, {op.op.tag, 0, 0});
 }
 
 void TcpTransport::Impl::Leave(Op& op) {
-  Group& group = *std::exchange(op.group, nullptr);
-  group.trigger.Disarm();
-  std::erase(group.ops, &op);
-  if (!group.ops.empty()) return;
-  silent -= group.silent;
-  std::erase_if(groups, [&](const auto& entry) { return entry.get() == &group; });
+  Bundle& bundle = *std::exchange(op.bundle, nullptr);
+  bundle.trigger.Disarm();
+  std::erase(bundle.ops, &op);
+  if (!bundle.ops.empty()) return;
+  silent -= bundle.silent;
+  std::erase_if(bundles, [&](const auto& entry) { return entry.get() == &bundle; });
 }
 
-bool TcpTransport::Impl::Ready(const Group& group) const { return group.trigger.Ready(); }
+bool TcpTransport::Impl::Ready(const Bundle& bundle) const { return bundle.trigger.Ready(); }
 
-bool TcpTransport::Impl::Advance(Group& group) {
-  if (!Ready(group)) return false;
-  group.trigger.Begin();
-  for (Op* const op : group.ops) BeginFiring(*op);
+bool TcpTransport::Impl::Advance(Bundle& bundle) {
+  if (!Ready(bundle)) return false;
+  bundle.trigger.Begin();
+  for (Op* const op : bundle.ops) BeginFiring(*op);
   return true;
 }
 
 void TcpTransport::Impl::BeginFiring(Op& op) {
-  const uint64_t firing = op.group->trigger.next();
-  if (!op.group->trigger.begun() || op.wanted < (op.receive() ? 1 : firing))
+  const uint64_t firing = op.bundle->trigger.next();
+  if (!op.bundle->trigger.begun() || op.wanted < (op.receive() ? 1 : firing))
     return;  // the other end does not
   op.firing = firing;
   op.cut = op.over = 0;
@@ -56,9 +56,9 @@ void TcpTransport::Impl::BeginFiring(Op& op) {
 }
 
 void TcpTransport::Impl::FiringOver(Op& op) {
-  Group& group = *op.group;
+  Bundle& bundle = *op.bundle;
   op.fired = op.firing;
-  group.trigger.Over(op.fired, 1, group.ops.size());
+  bundle.trigger.Over(op.fired, 1, bundle.ops.size());
   if (op.receive()) Say(*op.link, TcpKind::kArrived, {op.op.tag, op.fired, 0});
 }
 
@@ -72,7 +72,7 @@ void TcpTransport::Impl::OnWanted(Op& send, uint64_t firing) {
                              "the peer wants a firing that is not the next one"));
   }
   send.wanted = firing;
-  if (send.group->trigger.next() == firing) BeginFiring(send);
+  if (send.bundle->trigger.next() == firing) BeginFiring(send);
 }
 
 void TcpTransport::Impl::OnSaidArrived(Op& send, uint64_t firing) {

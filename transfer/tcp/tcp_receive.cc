@@ -155,7 +155,7 @@ bool TcpTransport::Impl::Hear(Connection& connection, const TcpEntry& entry) {
   }
   connection.tried = false;
   Op& op = *found->second;
-  if (op.group == nullptr) return true;
+  if (op.bundle == nullptr) return true;
   switch (connection.in.kind) {
     case TcpKind::kArmed:
       OnArmed(op);
@@ -177,7 +177,7 @@ absl::string_view TcpTransport::Impl::Objection(const Op& receive, const TcpEntr
   if (entry.at > bytes || entry.bytes > bytes - entry.at) return "bytes beyond its end came";
   if (entry.bytes > bytes - receive.cut) return "bytes came twice";
   if (entry.bytes == 0 && bytes > 0) return "an entry without bytes came";
-  if (receive.group != nullptr && receive.firing != receive.fired + 1) {
+  if (receive.bundle != nullptr && receive.firing != receive.fired + 1) {
     return "bytes of a firing that nobody wants came";
   }
   return "";
@@ -210,8 +210,8 @@ bool TcpTransport::Impl::Settle(Connection& connection, Incoming::Part& part, bo
   return part.known = true;
 }
 
-size_t TcpTransport::Impl::AddPieces(Link& link, Incoming::Part& part, uint64_t done, size_t size,
-                                     size_t most) {
+size_t TcpTransport::Impl::AddPieces(DeviceLink& link, Incoming::Part& part, uint64_t done,
+                                     size_t size, size_t most) {
   if (!part.dropped && part.chunk != nullptr) {
     pieces.push_back({part.chunk->message.memory + done, size});
     return size;
@@ -245,7 +245,7 @@ void TcpTransport::Impl::Advance(Connection& connection, size_t bytes) {
   if (!in.in_message()) in.parts.clear(), in.next = 0;
 }
 
-void TcpTransport::Impl::EndPart(Link& link, Incoming::Part& part) {
+void TcpTransport::Impl::EndPart(DeviceLink& link, Incoming::Part& part) {
   if (part.chunk != nullptr) {
     return part.chunk->op == nullptr ? GiveBack(std::move(part.chunk))
                                      : Copy(std::move(part.chunk));
@@ -259,22 +259,23 @@ void TcpTransport::Impl::OnArrived(Op& receive, uint64_t bytes) {
   // Entries that have bytes are counted where they are claimed; one without any ends the firing of
   // a transfer without bytes, once: the batch counts firings of all its transfers, of other peers
   // too.
-  if (receive.group != nullptr && receive.fired == receive.firing) {
+  if (receive.bundle != nullptr && receive.fired == receive.firing) {
     return End(receive, OpError(absl::StatusCode::kInternal, Reason::kProtocolError, receive.op,
                                 "a firing came twice"));
   }
   receive.over += bytes;
   if (receive.over < receive.bytes()) return;
-  receive.group != nullptr ? FiringOver(receive) : End(receive, absl::OkStatus());
+  receive.bundle != nullptr ? FiringOver(receive) : End(receive, absl::OkStatus());
 }
 
 bool TcpTransport::Impl::MayBeOnItsWay(Connection& connection) {
   if (std::exchange(connection.tried, !connection.tried)) return false;
   connection.waiting = true;
-  const Link& link = connection.link;
+  const DeviceLink& link = connection.link;
   lane.Post([this, key = link.key, serial = link.serial, index = connection.index] {
-    Link* const link = Find(key.first, key.second);
-    if (link == nullptr || link->serial != serial || link->state != Link::State::kOpen) return;
+    DeviceLink* const link = Find(key.first, key.second);
+    if (link == nullptr || link->serial != serial || link->state != DeviceLink::State::kOpen)
+      return;
     Connection& connection = *link->connections[index];
     connection.waiting = false;
     connection.readable = true;  // there is something to look at, whatever the socket has

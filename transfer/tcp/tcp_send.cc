@@ -20,19 +20,19 @@ constexpr size_t kMostPieces = IOV_MAX;
 }  // namespace
 
 void TcpTransport::Impl::Enqueue(Op& send) {
-  Link& link = *send.link;
+  DeviceLink& link = *send.link;
   send.turn.emplace(send);
   link.queues[send.small()].Add(*send.turn);
   staging != nullptr ? Want(link) : MarkDue(link, send.small());
 }
 
-void TcpTransport::Impl::Say(Link& link, TcpKind kind, const TcpEntry& entry) {
+void TcpTransport::Impl::Say(DeviceLink& link, TcpKind kind, const TcpEntry& entry) {
   link.said.emplace_back(kind, entry);
   MarkDue(link, /*small=*/true);
 }
 
 bool TcpTransport::Impl::HasMore(const Connection& connection) const {
-  const Link& link = connection.link;
+  const DeviceLink& link = connection.link;
   const bool small = connection.index == 0;
   return !connection.out.idle() || (small && !link.said.empty()) ||
          (staging != nullptr ? !link.ready[small].empty() : !link.queues[small].empty());
@@ -72,7 +72,7 @@ bool TcpTransport::Impl::Write(Connection& connection) {
 
 bool TcpTransport::Impl::NextMessage(Connection& connection) {
   Outgoing& out = connection.out;
-  Link& link = connection.link;
+  DeviceLink& link = connection.link;
   const bool small = connection.index == 0;
   out.entries.clear();
   out.kept.clear();
@@ -100,7 +100,7 @@ bool TcpTransport::Impl::NextMessage(Connection& connection) {
   return true;
 }
 
-TcpKind TcpTransport::Impl::TakeSaid(Link& link, Outgoing& out) {
+TcpKind TcpTransport::Impl::TakeSaid(DeviceLink& link, Outgoing& out) {
   const TcpKind kind = link.said.front().first;
   while (!link.said.empty() && link.said.front().first == kind &&
          out.entries.size() < kTcpMostEntries) {
@@ -119,7 +119,7 @@ void TcpTransport::Impl::TakeSends(FairQueue& queue, Outgoing& out) {
     const size_t most = std::min<uint64_t>(room, send.bytes() - send.cut);
     const size_t taken = send.memory.Append(send.cut, most, kMostPieces, out.pieces);
     out.entries.push_back({send.op.tag, send.cut, taken});
-    out.parts.push_back({&send, taken, first, out.pieces.size(), nullptr});
+    out.op_bytes.push_back({&send, taken, first, out.pieces.size(), nullptr});
     send.cut += taken;
     room -= taken;
     queue.Serve(taken);
@@ -137,23 +137,23 @@ void TcpTransport::Impl::TakeChunks(std::deque<std::unique_ptr<Chunk>>& ready, O
     out.pieces.push_back({message.memory, message.size});
     out.entries.push_back({chunk->op->op.tag, chunk->at, message.size});
     room -= message.size;
-    out.parts.push_back({chunk->op, message.size, piece, piece + 1, std::move(chunk)});
+    out.op_bytes.push_back({chunk->op, message.size, piece, piece + 1, std::move(chunk)});
   }
 }
 
 void TcpTransport::Impl::Written(Outgoing& out) {
-  for (Outgoing::Part& part : std::exchange(out.parts, {})) {
+  for (Outgoing::OpBytes& part : std::exchange(out.op_bytes, {})) {
     GiveBack(std::move(part.chunk));
     if (part.op == nullptr) continue;
     Op& send = *part.op;
     send.over += part.bytes;
     // Of what is prepared the other end says that it has arrived.
-    if (send.over == send.bytes() && send.group == nullptr) End(send, absl::OkStatus());
+    if (send.over == send.bytes() && send.bundle == nullptr) End(send, absl::OkStatus());
   }
 }
 
 void TcpTransport::Impl::LetGo(Outgoing& out, Op& send) {
-  for (Outgoing::Part& part : out.parts) {
+  for (Outgoing::OpBytes& part : out.op_bytes) {
     if (part.op != &send) continue;
     part.op = nullptr;
     if (part.chunk != nullptr) continue;  // the memory is the chunk's

@@ -16,11 +16,11 @@ constexpr size_t kStagedAtOnce = size_t{16} << 20;
 
 }  // namespace
 
-void TcpTransport::Impl::Want(Link& link) {
+void TcpTransport::Impl::Want(DeviceLink& link) {
   if (!std::exchange(link.wanting, true)) wanting.push_back(&link);
 }
 
-std::unique_ptr<TcpTransport::Impl::Chunk> TcpTransport::Impl::MakeChunk(Link& link, Op& op,
+std::unique_ptr<TcpTransport::Impl::Chunk> TcpTransport::Impl::MakeChunk(DeviceLink& link, Op& op,
                                                                          uint64_t at, size_t size) {
   auto chunk = std::make_unique<Chunk>();
   chunk->owner = this;
@@ -38,7 +38,7 @@ std::unique_ptr<TcpTransport::Impl::Chunk> TcpTransport::Impl::MakeChunk(Link& l
   return chunk;
 }
 
-bool TcpTransport::Impl::Stage(Link& link) {
+bool TcpTransport::Impl::Stage(DeviceLink& link) {
   bool any = false;
   for (const bool small : {true, false}) {
     FairQueue& queue = link.queues[small];

@@ -31,8 +31,8 @@ namespace ferry {
 
 struct TcpTransport::Impl : Poller {
   struct Op;
-  struct Link;
-  struct Group;
+  struct DeviceLink;
+  struct Bundle;
   using OpKey = std::pair<TransferId, uint32_t>;
   using LinkKey = std::pair<PeerId, GlobalDeviceId>;
 
@@ -46,7 +46,7 @@ struct TcpTransport::Impl : Poller {
     explicit Op(TransportOp launched);
     TransportOp op;
     SegmentMap memory;  // op.segments as one row of bytes
-    Link* link = nullptr;
+    DeviceLink* link = nullptr;
     absl::Status status;  // how it ended; set with `ended`
     bool ended = false;   // it is answered when nothing copies its bytes any more
     size_t copying = 0;   // chunks that are being copied from or to the GPU
@@ -57,7 +57,7 @@ struct TcpTransport::Impl : Poller {
     // Prepared. `firing`: the firing that `cut` and `over` count bytes of. `wanted`: receives, not
     // 0: the other end has announced itself; sends: the firing that the other end wants. `fired`:
     // the last firing that was over.
-    Group* group = nullptr;
+    Bundle* bundle = nullptr;
     uint64_t firing = 0;
     uint64_t wanted = 0;
     uint64_t fired = 0;
@@ -69,15 +69,15 @@ struct TcpTransport::Impl : Poller {
 
   // The ops of one prepared batch on one link in one direction: a bundle, and as TCP does not know
   // the peer's batches perhaps several. Their words are looked at once.
-  struct Group {
-    Group(Lane& lane, const Op& op)
+  struct Bundle {
+    Bundle(Lane& lane, const Op& op)
         : own(op.op.prepared->own),
           link(op.link),
           receives(op.receive()),
           silent(op.op.prepared->silent),
           trigger(lane, {own, nullptr, nullptr, std::nullopt}) {}
     PreparedBatch* const own;
-    Link* const link;
+    DeviceLink* const link;
     const bool receives;
     const bool silent;  // a GPU may write the batch's word, and rings no doorbell
     std::vector<Op*> ops;
@@ -89,7 +89,7 @@ struct TcpTransport::Impl : Poller {
   struct Chunk {
     Impl* owner = nullptr;
     Op* op = nullptr;  // null once it has ended
-    Link* link = nullptr;
+    DeviceLink* link = nullptr;
     bool receives = false;
     uint64_t at = 0;  // where in the op's bytes the chunk begins
     HostStaging::Message message;
@@ -98,7 +98,7 @@ struct TcpTransport::Impl : Poller {
   // The message that is being written on a connection.
   struct Outgoing {
     // The bytes of one op in the message.
-    struct Part {
+    struct OpBytes {
       Op* op = nullptr;  // null: the op has ended
       uint64_t bytes = 0;
       size_t first_piece = 0;
@@ -110,7 +110,7 @@ struct TcpTransport::Impl : Poller {
     std::vector<iovec> pieces;
     // First piece that is not wholly written; it begins where the writing goes on.
     size_t next_piece = 0;
-    std::vector<Part> parts;
+    std::vector<OpBytes> op_bytes;
     // Copies of bytes whose ops have ended and got their memory back.
     std::vector<std::unique_ptr<std::byte[]>> kept;
     bool idle() const { return next_piece == pieces.size(); }
@@ -137,8 +137,8 @@ struct TcpTransport::Impl : Poller {
   };
 
   struct Connection {
-    Connection(Link& link, uint32_t index) : link(link), index(index) {}
-    Link& link;
+    Connection(DeviceLink& link, uint32_t index) : link(link), index(index) {}
+    DeviceLink& link;
     const uint32_t index;  // 0: the connection for small messages
     UniqueFd socket;
     enum class State { kAbsent, kConnecting, kProving, kOpen } state = State::kAbsent;
@@ -155,7 +155,7 @@ struct TcpTransport::Impl : Poller {
   };
 
   // The way to one device of a peer: a set of connections, and what waits for it.
-  struct Link {
+  struct DeviceLink {
     TcpTransport::Impl* owner = nullptr;
     LinkKey key;
     uint64_t number = 0;  // TcpPeer::link
@@ -201,7 +201,7 @@ struct TcpTransport::Impl : Poller {
                        absl::string_view why) const;
   bool Poll() override;
   bool Busy() const override { return active > 0 || !results.empty(); }
-  bool Watching() const override { return !groups.empty(); }
+  bool Watching() const override { return !bundles.empty(); }
   bool Restless() const override { return silent > 0; }
   int EventFd() const override { return epoll.get(); }
   bool PrepareToPark() override;
@@ -210,10 +210,10 @@ struct TcpTransport::Impl : Poller {
   bool Serve(Connection& connection);
   void MarkDue(Connection& connection);
   // Marks the link's connections that carry small, or large, ops.
-  void MarkDue(Link& link, bool small);
+  void MarkDue(DeviceLink& link, bool small);
 
   // --- tcp_links.cc
-  void OpenSet(Link& link);
+  void OpenSet(DeviceLink& link);
   absl::Status Connect(Connection& connection);
   void Watch(Connection& connection);
   void OnEvent(Connection& connection, uint32_t events);
@@ -223,28 +223,28 @@ struct TcpTransport::Impl : Poller {
   // moment.
   void Redial(Connection& connection);
   // The set is open if all its connections are.
-  void OpenIfWhole(Link& link);
+  void OpenIfWhole(DeviceLink& link);
   // A set could not be opened: its ops end in a way that lets another route be tried.
-  void FailOpening(Link& link, absl::Status why);
+  void FailOpening(DeviceLink& link, absl::Status why);
   // A set that was open has failed: its ops end.
-  void FailSet(Link& link, absl::string_view why);
-  void CloseSet(Link& link);
-  void EndOps(Link& link, const absl::Status& status);
+  void FailSet(DeviceLink& link, absl::string_view why);
+  void CloseSet(DeviceLink& link);
+  void EndOps(DeviceLink& link, const absl::Status& status);
   void SetTimer(absl::Time at);
   void OnTimer();
-  Link* Find(PeerId peer, GlobalDeviceId device);
+  DeviceLink* Find(PeerId peer, GlobalDeviceId device);
 
   // --- tcp_send.cc
   void Enqueue(Op& send);
   // Says it on connection 0, with the next message.
-  void Say(Link& link, TcpKind kind, const TcpEntry& entry);
+  void Say(DeviceLink& link, TcpKind kind, const TcpEntry& entry);
   bool HasMore(const Connection& connection) const;
   // Writes until the connection takes no more, but about one message at most; false if nothing was
   // written.
   bool Write(Connection& connection);
   // Makes the next message; false if there is nothing for one.
   bool NextMessage(Connection& connection);
-  TcpKind TakeSaid(Link& link, Outgoing& out);
+  TcpKind TakeSaid(DeviceLink& link, Outgoing& out);
   void TakeSends(FairQueue& queue, Outgoing& out);
   void TakeChunks(std::deque<std::unique_ptr<Chunk>>& ready, Outgoing& out);
   void Written(Outgoing& out);
@@ -271,21 +271,21 @@ struct TcpTransport::Impl : Poller {
   static absl::string_view Objection(const Op& receive, const TcpEntry& entry);
   // Appends the memory for `size` bytes of the part from `done` on, in about `most` pieces. Returns
   // how many bytes were appended.
-  size_t AddPieces(Link& link, Incoming::Part& part, uint64_t done, size_t size, size_t most);
+  size_t AddPieces(DeviceLink& link, Incoming::Part& part, uint64_t done, size_t size, size_t most);
   // `bytes` more bytes of the present parts have come.
   void Advance(Connection& connection, size_t bytes);
-  void EndPart(Link& link, Incoming::Part& part);
+  void EndPart(DeviceLink& link, Incoming::Part& part);
   void OnArrived(Op& receive, uint64_t bytes);
   // An op that is not known may still be on its way to this lane: it is if it is here once the
   // tasks that wait now have run. True if that must be waited for, false if it was.
   bool MayBeOnItsWay(Connection& connection);
 
   // --- tcp_staged.cc
-  void Want(Link& link);
+  void Want(DeviceLink& link);
   // Makes a chunk of an op that is to be copied; it has no memory yet.
-  std::unique_ptr<Chunk> MakeChunk(Link& link, Op& op, uint64_t at, size_t size);
+  std::unique_ptr<Chunk> MakeChunk(DeviceLink& link, Op& op, uint64_t at, size_t size);
   // Copies the chunks that have memory; false if none has.
-  bool Stage(Link& link);
+  bool Stage(DeviceLink& link);
   void Copy(std::unique_ptr<Chunk> chunk);
   void Copied(HostStaging::Message& message);
   // Gives back the chunk's memory, if it has some.
@@ -294,8 +294,8 @@ struct TcpTransport::Impl : Poller {
   // --- tcp_prepared.cc
   void Join(Op& op);
   void Leave(Op& op);
-  bool Ready(const Group& group) const;
-  bool Advance(Group& group);
+  bool Ready(const Bundle& bundle) const;
+  bool Advance(Bundle& bundle);
   void BeginFiring(Op& op);
   void FiringOver(Op& op);
   void OnArmed(Op& receive);
@@ -310,18 +310,18 @@ struct TcpTransport::Impl : Poller {
   UniqueFd epoll;             // watches connections and the timer
   UniqueFd timer;
   absl::Time timer_at = absl::InfiniteFuture();
-  absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
+  absl::flat_hash_map<LinkKey, std::unique_ptr<DeviceLink>> links;
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
   size_t active = 0;  // ops that are not prepared
   // Connections that can read, or can write and have something to write.
   std::vector<Connection*> due;
-  std::deque<Link*> wanting;         // GPUs: links with sends that have no memory yet
+  std::deque<DeviceLink*> wanting;   // GPUs: links with sends that have no memory yet
   std::vector<Connection*> starved;  // GPUs: connections that wait for memory to receive into
   // Closed connections that a caller further up the stack may still look at: destroyed by the next
   // Poll().
   std::vector<std::unique_ptr<Connection>> closed;
-  std::vector<std::unique_ptr<Group>> groups;
-  size_t silent = 0;  // groups whose words a GPU may write
+  std::vector<std::unique_ptr<Bundle>> bundles;
+  size_t silent = 0;  // bundles whose words a GPU may write
   std::vector<OpResult> results;
   // By message that is being copied.
   absl::flat_hash_map<HostStaging::Message*, std::unique_ptr<Chunk>> chunks;

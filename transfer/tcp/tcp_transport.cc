@@ -63,13 +63,13 @@ void TcpTransport::Impl::Refuse(const TransportOp& op, absl::Status why) {
 
 void TcpTransport::Impl::Start(TransportOp launched) {
   FERRY_CHECK(launched.role != LaunchRole::kCopy);
-  Link* const link = Find(launched.peer, launched.remote_device);
+  DeviceLink* const link = Find(launched.peer, launched.remote_device);
   if (link == nullptr) {
     return Refuse(launched, OpError(absl::StatusCode::kAborted, Reason::kPeerUnreachable, launched,
                                     "the link with its daemon was lost"));
   }
   const bool receive = launched.role == LaunchRole::kReceive;
-  if (link->state == Link::State::kClosed && MonotonicNow() < link->retry_at) {
+  if (link->state == DeviceLink::State::kClosed && MonotonicNow() < link->retry_at) {
     return Refuse(launched, link->refused);
   }
   if (link->tags[receive].contains(launched.tag)) {
@@ -90,16 +90,16 @@ void TcpTransport::Impl::Start(TransportOp launched) {
     if (op.bytes() == 0) return End(op, absl::OkStatus());
     if (!receive) Enqueue(op);
   }
-  if (link->state == Link::State::kClosed) OpenSet(*link);  // may end the op
+  if (link->state == DeviceLink::State::kClosed) OpenSet(*link);  // may end the op
 }
 
 void TcpTransport::Impl::End(Op& op, absl::Status status) {
   if (std::exchange(op.ended, true)) return;
   op.status = std::move(status);
-  Link& link = *op.link;
+  DeviceLink& link = *op.link;
   link.tags[op.receive()].erase(op.op.tag);
   --link.ops;
-  if (op.group != nullptr) {
+  if (op.bundle != nullptr) {
     Leave(op);
   } else {
     --active;
@@ -129,12 +129,13 @@ void TcpTransport::Impl::Answer() {
 }
 
 void TcpTransport::Impl::MarkDue(Connection& connection) {
-  if (connection.link.state != Link::State::kOpen || std::exchange(connection.due, true)) return;
+  if (connection.link.state != DeviceLink::State::kOpen || std::exchange(connection.due, true))
+    return;
   due.push_back(&connection);
 }
 
-void TcpTransport::Impl::MarkDue(Link& link, bool small) {
-  if (link.state != Link::State::kOpen) return;
+void TcpTransport::Impl::MarkDue(DeviceLink& link, bool small) {
+  if (link.state != DeviceLink::State::kOpen) return;
   if (small) return MarkDue(*link.connections.front());
   for (size_t i = 1; i < link.connections.size(); ++i) MarkDue(*link.connections[i]);
 }
@@ -163,14 +164,14 @@ bool TcpTransport::Impl::Poll() {
       OnEvent(*static_cast<Connection*>(events[i].data.ptr), events[i].events);
     }
   }
-  for (size_t i = 0; i < groups.size(); ++i) any |= Advance(*groups[i]);
+  for (size_t i = 0; i < bundles.size(); ++i) any |= Advance(*bundles[i]);
   for (Connection* const connection : std::exchange(starved, {})) {
     connection->waiting = false;
     connection->readable = true;
     MarkDue(*connection);
   }
   for (size_t left = wanting.size(); left > 0; --left) {
-    Link& link = *wanting.front();
+    DeviceLink& link = *wanting.front();
     wanting.pop_front();
     link.wanting = false;
     any |= Stage(link);
@@ -186,8 +187,8 @@ bool TcpTransport::Impl::Poll() {
 
 bool TcpTransport::Impl::PrepareToPark() {
   return due.empty() && results.empty() && closed.empty() &&
-         std::none_of(groups.begin(), groups.end(),
-                      [this](const auto& group) { return Ready(*group); });
+         std::none_of(bundles.begin(), bundles.end(),
+                      [this](const auto& bundle) { return Ready(*bundle); });
 }
 
 std::unique_ptr<TcpTransport> TcpTransport::Create(Lane& lane, GlobalDeviceId device,
@@ -216,7 +217,7 @@ void TcpTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Stat
   if (found == impl_->ops.end()) return;
   Impl::Op& op = *found->second;
   // The destination may have let go before: what it has done by then counts at this end too.
-  if (op.op.prepared && !op.receive() && op.link->state == Impl::Link::State::kOpen) {
+  if (op.op.prepared && !op.receive() && op.link->state == Impl::DeviceLink::State::kOpen) {
     Impl::Connection& connection = *op.link->connections.front();
     connection.readable = true;
     impl_->Read(connection);

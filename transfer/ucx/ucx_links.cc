@@ -31,7 +31,7 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(2);
 
 }  // namespace
 
-absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
+absl::Status UcxTransport::Impl::OpenEndpoint(DeviceLink& link) {
   if (link.endpoint != nullptr) return absl::OkStatus();
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -40,7 +40,7 @@ absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
   params.err_mode =
       link.channel->forceable ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
   params.err_handler.cb = [](void* arg, ucp_ep_h endpoint, ucs_status_t status) {
-    Link& link = *static_cast<Link*>(arg);
+    DeviceLink& link = *static_cast<DeviceLink*>(arg);
     if (link.endpoint != endpoint || link.error != UCS_OK) return;
     link.error = status;
     link.owner->failed_links.push_back(&link);
@@ -58,7 +58,7 @@ absl::Status UcxTransport::Impl::OpenEndpoint(Link& link) {
                                     : ""));
 }
 
-void UcxTransport::Impl::StopOps(Link& link, const absl::Status& why, bool queued) {
+void UcxTransport::Impl::StopOps(DeviceLink& link, const absl::Status& why, bool queued) {
   std::vector<Op*> stopped;
   for (auto& [key, op] : ops) {
     if (op->link != &link || !(queued || op->receive() || op->posted > 0)) continue;
@@ -69,13 +69,13 @@ void UcxTransport::Impl::StopOps(Link& link, const absl::Status& why, bool queue
   for (Op* op : stopped) StopOp(*op, because);
 }
 
-bool UcxTransport::Impl::HoldsRequests(const Link& link, const Op& op) const {
+bool UcxTransport::Impl::HoldsRequests(const DeviceLink& link, const Op& op) const {
   return op.link == nullptr && op.in_flight > 0 && op.channel == link.channel &&
          (link.channel->forceable || !op.receive()) &&
          LinkKey{op.op.peer, op.op.remote_device} == link.key;
 }
 
-absl::Time UcxTransport::Impl::LeaveBy(const Link& link) const {
+absl::Time UcxTransport::Impl::LeaveBy(const DeviceLink& link) const {
   absl::Time first = absl::InfiniteFuture();
   for (const auto& [key, op] : ops) {
     if (HoldsRequests(link, *op)) first = std::min(first, op->leave_by);
@@ -83,13 +83,13 @@ absl::Time UcxTransport::Impl::LeaveBy(const Link& link) const {
   return first;
 }
 
-void UcxTransport::Impl::SetLeaveBy(const Link& link, absl::Time time) {
+void UcxTransport::Impl::SetLeaveBy(const DeviceLink& link, absl::Time time) {
   for (const auto& [key, op] : ops) {
     if (HoldsRequests(link, *op) && op->leave_by < absl::InfiniteFuture()) op->leave_by = time;
   }
 }
 
-void UcxTransport::Impl::Watch(Link& link) {
+void UcxTransport::Impl::Watch(DeviceLink& link) {
   Channel& channel = *link.channel;
   if (std::any_of(channel.leaving.begin(), channel.leaving.end(),
                   [&](const Leaving& entry) { return entry.link == &link; })) {
@@ -113,14 +113,14 @@ void UcxTransport::Impl::SetClosed(const Channel& channel, bool is_closed) {
 bool UcxTransport::Impl::CloseOverdue(Channel& channel) {
   if (channel.leaving.empty()) return false;
   const absl::Time now = MonotonicNow();
-  std::vector<Link*> due;
+  std::vector<DeviceLink*> due;
   std::erase_if(channel.leaving, [&](const Leaving& entry) {
     if (entry.at > now) return false;
     due.push_back(entry.link);
     return true;
   });
   bool any = false;
-  for (Link* link : due) {
+  for (DeviceLink* link : due) {
     if (LeaveBy(*link) > now) {
       Watch(*link);
       continue;
@@ -151,7 +151,7 @@ void UcxTransport::Impl::DrainOverdue(Channel& channel) {
   if (channel.drain_at <= now && !channel.draining) Drain(channel);
 }
 
-void UcxTransport::Impl::CloseEndpoint(Link& link) {
+void UcxTransport::Impl::CloseEndpoint(DeviceLink& link) {
   failed_links.erase(std::remove(failed_links.begin(), failed_links.end(), &link),
                      failed_links.end());
   link.error = UCS_OK;
@@ -181,12 +181,12 @@ void UcxTransport::Impl::CloseEndpoint(Link& link) {
   for (int i = 0; i < kRoundsToClose; ++i) link.channel->worker->Progress();
 }
 
-void UcxTransport::Impl::FailLink(Link& link, const absl::Status& why, bool queued) {
+void UcxTransport::Impl::FailLink(DeviceLink& link, const absl::Status& why, bool queued) {
   StopOps(link, why, queued);
   CloseEndpoint(link);
 }
 
-void UcxTransport::Impl::CountClosing(const Link& link) {
+void UcxTransport::Impl::CountClosing(const DeviceLink& link) {
   if (!link.channel->forceable) return;
   {
     MutexLock lock(addresses_mutex);
@@ -248,7 +248,7 @@ void UcxTransport::Impl::FinishDraining(Channel& channel) {
 void UcxTransport::Impl::Reopen(Channel& channel) {
   channel.windows.clear();
   channel.open_windows = channel.receives_in_flight = 0;
-  const auto forget = [&](Link& link) {
+  const auto forget = [&](DeviceLink& link) {
     if (link.channel != &channel) return;
     link.endpoint = nullptr;
     link.error = UCS_OK;
@@ -266,7 +266,8 @@ void UcxTransport::Impl::Reopen(Channel& channel) {
 }
 
 void UcxTransport::Impl::DropLink(
-    absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link, const absl::Status& why) {
+    absl::flat_hash_map<LinkKey, std::unique_ptr<DeviceLink>>::iterator link,
+    const absl::Status& why) {
   FailLink(*link->second, why, /*queued=*/true);
   if (Channel* const channel = link->second->channel; channel != nullptr) {
     std::erase_if(channel->leaving,

@@ -60,7 +60,7 @@ void UcxTransport::Impl::Start(TransportOp op) {
   FERRY_CHECK(op.role != LaunchRole::kCopy);
   const auto found = links.find(LinkKey{op.peer, op.remote_device});
   if (found == links.end()) return Refuse(op, Reason::kPeerUnreachable, "it has no UCX address");
-  Link& link = *found->second;
+  DeviceLink& link = *found->second;
   if (link.channel == nullptr || link.channel->draining) {
     return Refuse(op, Reason::kRouteUnavailable, "the transports it names are not open here");
   }

@@ -30,11 +30,11 @@ inline constexpr char kUcxShm[] = "shm";
 // A transfer travels in messages of this size, so that a small transfer never waits behind a large
 // one. Messages are cut by position in the transfer, so both ends cut alike, however each has laid
 // out its bytes.
-inline constexpr size_t kUcxMessageBytes = HostStaging::kSlot;
+inline constexpr size_t kUcxMessageBytes = HostStaging::kBlock;
 
 struct UcxTransport::Impl {
   struct Op;
-  struct Link;
+  struct DeviceLink;
   struct Channel;
   // How long requests may take to return by themselves. A living peer that has stopped its half
   // drops what comes, or has taken it, within a turn of its lane.
@@ -66,7 +66,7 @@ struct UcxTransport::Impl {
         : Item(SessionOf(op.transfer).value(), op.priority, bytes) {}
     Impl* owner = nullptr;
     TransportOp op;
-    Link* link = nullptr;  // null once the op is stopped
+    DeviceLink* link = nullptr;  // null once the op is stopped
     Channel* channel = nullptr;
     Window* window = nullptr;       // sends only
     std::vector<Message> messages;  // never resized
@@ -98,7 +98,7 @@ struct UcxTransport::Impl {
   // workers by how many each has opened to the other. From then on the two are out of step: a
   // receive whose bytes came by an endpoint of the peer may be held by an endpoint that we cannot
   // close. The last resort is to throw the worker away.
-  struct Link {
+  struct DeviceLink {
     Impl* owner = nullptr;
     LinkKey key;
     std::string address;
@@ -117,7 +117,7 @@ struct UcxTransport::Impl {
   // A link with stopped ops whose requests UCX may still have, and when to look again.
   struct Leaving {
     absl::Time at;
-    Link* link = nullptr;
+    DeviceLink* link = nullptr;
   };
 
   // A worker, and what is on it.
@@ -167,15 +167,15 @@ struct UcxTransport::Impl {
   std::vector<UcxAddressBlob> addresses ABSL_GUARDED_BY(addresses_mutex);
   // By link of a worker that can be closed by force: see UcxAddressBlob.
   absl::flat_hash_map<LinkKey, uint64_t> closings ABSL_GUARDED_BY(addresses_mutex);
-  absl::flat_hash_map<LinkKey, std::unique_ptr<Link>> links;
-  std::vector<std::unique_ptr<Link>> old_links;  // UCX may still call back on them
+  absl::flat_hash_map<LinkKey, std::unique_ptr<DeviceLink>> links;
+  std::vector<std::unique_ptr<DeviceLink>> old_links;  // UCX may still call back on them
   absl::flat_hash_map<OpKey, std::unique_ptr<Op>> ops;
   std::vector<Op*> finished_ops;  // complete ops, which the next Poll answers
   std::vector<OpResult> results;  // results that are to be answered
   // Time of the first result, while other ops are under way.
   absl::Time held_since = absl::InfiniteFuture();
   std::vector<Op*> failed_ops;  // ops with an error from a callback, which the next Poll stops
-  std::vector<Link*> failed_links;
+  std::vector<DeviceLink*> failed_links;
   // A GPU's lane only: how its memory gets to UCX.
   std::string way;
 
@@ -236,26 +236,26 @@ struct UcxTransport::Impl {
 
   // --- Links.
 
-  absl::Status OpenEndpoint(Link& link);
+  absl::Status OpenEndpoint(DeviceLink& link);
   // Stops the link's ops that UCX has and, if `queued`, those that UCX does not have yet.
-  void StopOps(Link& link, const absl::Status& why, bool queued);
+  void StopOps(DeviceLink& link, const absl::Status& why, bool queued);
   // Closes the endpoint by force: nothing else makes the requests of a dead peer return.
-  void CloseEndpoint(Link& link);
+  void CloseEndpoint(DeviceLink& link);
   // StopOps() and CloseEndpoint().
-  void FailLink(Link& link, const absl::Status& why, bool queued);
+  void FailLink(DeviceLink& link, const absl::Status& why, bool queued);
   // This end has closed the link's endpoint by force: the peer must close its own as often.
-  void CountClosing(const Link& link);
+  void CountClosing(const DeviceLink& link);
   // The peer has closed its endpoint `closings` times. True if that is more often than here.
   bool SetClosings(const LinkKey& key, uint64_t closings);
   // Whether a stopped op is of this link, or of an earlier link to the same device, and UCX may
   // hold its requests. UCX lets go by itself of receives by shared memory.
-  bool HoldsRequests(const Link& link, const Op& op) const;
+  bool HoldsRequests(const DeviceLink& link, const Op& op) const;
   // When the first of these ops must have returned; infinite: there is none, or force was used.
-  absl::Time LeaveBy(const Link& link) const;
+  absl::Time LeaveBy(const DeviceLink& link) const;
   // Sets `leave_by` of those of these ops that have one.
-  void SetLeaveBy(const Link& link, absl::Time time);
+  void SetLeaveBy(const DeviceLink& link, absl::Time time);
   // Looks after these ops from now on.
-  void Watch(Link& link);
+  void Watch(DeviceLink& link);
   // Whether peers may be told of the channel's address: not if `is_closed`.
   void SetClosed(const Channel& channel, bool is_closed);
   // Closes endpoints that hold requests for too long.
@@ -271,7 +271,7 @@ struct UcxTransport::Impl {
   void FinishDraining(Channel& channel);
   // Makes another worker, with another address; endpoints to peers are opened anew.
   void Reopen(Channel& channel);
-  void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<Link>>::iterator link,
+  void DropLink(absl::flat_hash_map<LinkKey, std::unique_ptr<DeviceLink>>::iterator link,
                 const absl::Status& why);
 
   // --- Progress.

@@ -151,7 +151,7 @@ bool UcxTransport::Impl::MayPark(Channel& channel) {
 
 bool UcxTransport::Impl::AfterProgress(Channel& channel) {
   bool any = TakeArrivals(channel, kArrivalsPerPoll);  // first: some of these fail at once
-  for (Link* link : std::exchange(failed_links, {})) {
+  for (DeviceLink* link : std::exchange(failed_links, {})) {
     any = true;
     FailLink(*link,
              Error(absl::StatusCode::kAborted, Reason::kCommAborted,
@@ -247,7 +247,7 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
   const bool closed = impl_->SetClosings(key, closings);
   const auto old = impl_->links.find(key);
   if (old != impl_->links.end()) {
-    Impl::Link& link = *old->second;
+    Impl::DeviceLink& link = *old->second;
     if (link.channel != nullptr && (link.channel->forceable || !link.channel->draining) &&
         link.address == address.address) {
       if (closed) {
@@ -262,7 +262,7 @@ void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
     impl_->DropLink(old, Error(absl::StatusCode::kAborted, Reason::kCommAborted,
                                "the peer's address has changed"));
   }
-  auto link = std::make_unique<Impl::Link>();
+  auto link = std::make_unique<Impl::DeviceLink>();
   link->owner = impl_.get();
   link->key = key;
   link->address = address.address;
@@ -297,7 +297,7 @@ void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Stat
   if (found == impl_->ops.end() || found->second->link == nullptr) return;
   Impl::Op& op = *found->second;
   if (op.finished) return;
-  Impl::Link& link = *op.link;
+  Impl::DeviceLink& link = *op.link;
   impl_->StopOp(op, why);
   // Over shared memory a send ends when the peer has taken it.
   if (link.channel->forceable && op.in_flight > 0) impl_->Watch(link);

@@ -140,7 +140,7 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
   call.key = KeyOf(node, launch.clique, launch.attempt);
   call.low = OwnerOf(launch.clique.low) == node;
   call.node = node;
-  call.group = launch.group;
+  call.group = launch.ticket;
   if (launch.device != call.device()) Fail(absl::StrCat(name, ": not its device"));
   if (launch.chunks.empty()) Fail(absl::StrCat(name, ": it is empty"));
   if (launch.chunks.size() > engine_options_.cliques.cutting.group_chunks) {
