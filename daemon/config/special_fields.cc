@@ -7,6 +7,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/config/fields.h"
 #include "daemon/config/nccl_environment.h"
 #include "daemon/config/values.h"
@@ -124,6 +126,10 @@ std::string PrintGpus(const Config& config) {
   return FlowList(names);
 }
 
+void NameAlone(std::string* out, const Choices<Route>::value_type& choice) {
+  absl::StrAppend(out, choice.first);
+}
+
 // In the order of the table, without Route::kUnspecified.
 const Choices<Route>& RouteNames() {
   static const Choices<Route>* const names = [] {
@@ -234,8 +240,8 @@ ConfigField RoutesField(std::string path, std::string meaning) {
                   return text ? Choose(at, *text, RouteNames(), draft) : std::nullopt;
                 });
             if (node.IsSequence() && node.size() == 0) {
-              draft.Problem(where,
-                            absl::StrCat("is empty; one or more of ", ChoiceNames(RouteNames())));
+              draft.Problem(where, absl::StrCat("is empty; one or more of ",
+                                                absl::StrJoin(RouteNames(), ", ", NameAlone)));
             }
             draft.config.transfer.order = std::move(order);
           },

@@ -101,7 +101,7 @@ class Future(Generic[T]):
         """As ``ferryctl transfers`` and the logs have them."""
         return tuple(post.first_id + i for post in self._posts for i in range(len(post.keys)))
 
-    def first_id(self, session: Any) -> int:
+    def _first_id(self, session: Any) -> int:
         """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""
         if not self._posts:
             return 0

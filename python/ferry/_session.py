@@ -421,7 +421,7 @@ class Session:
         options.deadline_ns = 0 if deadline is None else max(1, int(deadline * 1e9))
         options.priority, options.route = priority, _abi.ROUTES.index(route)
         if continues is not None:
-            options.continues = continues.first_id(self)
+            options.continues = continues._first_id(self)
         return options
 
     def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> tuple[int, tuple[int, int]]:

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "tests/support/fixtures.h"
@@ -401,10 +402,11 @@ TEST(StartTest, BadConfigurations) {
   EXPECT_EQ(again.status, 0);
   EXPECT_EQ(again.output, printed.output);
   // As this tree is a commit, or none.
+  const std::string version = absl::StrReplaceAll(FERRY_VERSION, {{".", "\\."}});
   for (const char* program : {FerrydProgram(), FerryctlProgram()}) {
-    EXPECT_THAT(
-        RunProgram({program, "--version"}).output,
-        ContainsRegex("^ferry(d|ctl) 0\\.1\\.0( \\(commit [0-9a-f]{12}(, changed)?\\))?\n$"));
+    EXPECT_THAT(RunProgram({program, "--version"}).output,
+                ContainsRegex(absl::StrCat("^ferry(d|ctl) ", version,
+                                           "( \\(commit [0-9a-f]{12}(, changed)?\\))?\n$")));
   }
 }
 
