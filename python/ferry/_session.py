@@ -407,9 +407,7 @@ class Session:
             into = self._new_like(keyed(like, key), device)
         return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
 
-    def _options(
-        self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None
-    ) -> Any:
+    def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
         if route not in _abi.ROUTES:
             raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
         if deadline is not None and not 0 < deadline <= 365 * 86400:

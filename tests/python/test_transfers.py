@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from conftest import Nodes
 
 import ferry
-from conftest import Nodes
 
 
 class Pair(NamedTuple):
