@@ -98,7 +98,7 @@ absl::StatusOr<std::pair<uint64_t, std::function<void()>>> Admission::Book::Ente
                                " times a second"));
   }
   const bool share_taken = one.open - one.leaving >= bounds_.open_each;
-  if ((share_taken && one.may_leave.empty()) || one.open >= bounds_.open_each + kLeaving ||
+  if ((share_taken && one.may_leave.empty()) || one.open >= bounds_.open_each + kMostLeaving ||
       here_.size() >= bounds_.open) {
     return Refuse(
         absl::Seconds(1),

@@ -39,7 +39,7 @@ class Admission {
  public:
   // Connections that were asked to leave and have not: a visitor may have this many beyond his
   // share, and all visitors together an eighth of `open`.
-  static constexpr size_t kLeaving = 32;
+  static constexpr size_t kMostLeaving = 32;
 
   // The limits of one socket.
   struct Bounds {

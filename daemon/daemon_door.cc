@@ -149,7 +149,7 @@ void Daemon::Impl::ServePeers(UniqueFd peer_tcp) {
   hooks.link = [this](UniqueFd socket, Admission::Pass pass) {
     absl::StatusOr<int> fd =
         peer_connections.Admit(std::move(socket), Credentials{}, std::move(pass),
-                               control.Now() + SocketBounds::kIntroduction);
+                               control.Now() + SocketBounds::kIntroductionTime);
     if (!fd.ok()) return;
     control.Post([] {});  // AfterTasks is to know of the time
     peer_server->Serve(*fd);

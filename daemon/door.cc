@@ -305,7 +305,7 @@ bool Door::WaitsForSeats(Entry& listener) {
   }
   const absl::Time now = MonotonicNow();
   listener.being_left = std::min(listener.being_left, now);
-  return now - listener.being_left < kLeaving;
+  return now - listener.being_left < kLeavingTime;
 }
 
 bool Door::Welcome(Entry& listener, UniqueFd connection) {

@@ -77,7 +77,7 @@ class Door {
   static constexpr absl::Duration kRest = absl::Milliseconds(1);
   // While seats are being left (Admission::BeingLeft), newcomers wait up to this long before they
   // are refused.
-  static constexpr absl::Duration kLeaving = absl::Seconds(1);
+  static constexpr absl::Duration kLeavingTime = absl::Seconds(1);
   // While this many refused connections are not closed yet, none is accepted.
   static constexpr size_t kMostClosing = 16;
   static constexpr size_t kMaxPacket = 128 * 1024;

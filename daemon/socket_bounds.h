@@ -13,7 +13,7 @@ namespace ferry {
 
 struct SocketBounds {
   // How long a connection to the peer port may stay without proving that it is a peer's.
-  static constexpr absl::Duration kIntroduction = absl::Seconds(5);
+  static constexpr absl::Duration kIntroductionTime = absl::Seconds(5);
   // How long a connection to client.sock may stay without a call, if its process has no session.
   static constexpr absl::Duration kFirstCall = absl::Seconds(30);
 

@@ -177,12 +177,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
     return ends.End(half, CheckOne(spec, key));  // Check was not asked, or not listened to
   }
   if (result.outcome == TransferMatcher::Outcome::kMatched) {
-    tables.SetTimer(half);
-    if (spec.side == Side::kReceive) return destination.Match(half, result.other);
-    Posted* receive = halves.Find(result.other.transfer);
-    FERRY_CHECK(receive != nullptr);
-    tables.OnMatcherLeft(*receive);
-    return destination.Match(*receive, own);
+    return destination.MatchPosted(half, result.other);
   }
   half.in_matcher = true;
   tables.SetTimer(half);

@@ -19,10 +19,7 @@ absl::Status FrameOrder::Put(PeerEvents said) {
   if (held_events_ > kMostHeld) {
     return refuse(absl::StrCat(held_events_, " events wait for event ", next_));
   }
-  // An older daemon does not number its frames, which all come by one road.
-  if (said.first_event == 0) {
-    said.first_event = held_.empty() ? next_ : end_of(*held_.rbegin());
-  }
+  if (said.first_event == 0) return refuse("a frame's events have no number");
   const uint64_t first = said.first_event;
   const uint64_t count = said.events();
   const auto after = held_.lower_bound(first);

@@ -21,8 +21,8 @@ class FrameOrder {
   // frame, and sends far fewer while a frame is under way.
   static constexpr size_t kMostHeld = 1 << 20;
 
-  // Takes the events of a frame. PROTOCOL_ERROR if some of them came before, or if more than
-  // kMostHeld events wait already.
+  // Takes the events of a frame, of which the first has a number of at least 1. PROTOCOL_ERROR if
+  // it has no number, if some of them came before, or if more than kMostHeld events wait already.
   absl::Status Put(PeerEvents said);
   // The next events in order, if they are here.
   std::optional<PeerEvents> Take();

@@ -25,10 +25,11 @@ struct Overlap {
   uint64_t offset = 0;
 };
 
-// Bound on the work for strides, beyond which a batch is refused (BATCH_TOO_LARGE), so that no
-// batch takes long. What lies between the ends of strides is looked up once for each length of
-// stride there; strides of different lengths are compared one by one. 4,096 interleaved strides of
-// one length are fine, as are 300 of different lengths.
+// The most comparisons that FindOverlaps makes for strided layouts. A batch that needs more is
+// refused with BATCH_TOO_LARGE, so that no batch takes long. Each extent costs one comparison for
+// each stride length among the strided layouts whose memory it lies between; a strided layout costs
+// 16 more for each of those layouts whose stride has another length. 4,096 interleaved layouts of
+// one stride length are fine, as are 300 of different lengths.
 inline constexpr size_t kMaxStrideCost = size_t{1} << 20;
 
 // At most one Overlap for each layout as `second`; none if no byte is there twice. Extents need not

@@ -18,18 +18,18 @@ void LayoutCursor::Seek(uint64_t bytes) {
   skipped_ = bytes % blocks->block_bytes;
 }
 
-void LayoutCursor::NextRun() {
-  TakeRun();
+void LayoutCursor::NextStretch() {
+  TakeStretch();
   while (skipped_ > 0) {
     const uint64_t step = std::min(skipped_, left_);
     skipped_ -= step;
     offset_ += step;
     left_ -= step;
-    if (left_ == 0) TakeRun();
+    if (left_ == 0) TakeStretch();
   }
 }
 
-void LayoutCursor::TakeRun() {
+void LayoutCursor::TakeStretch() {
   if (layout_.blocks() != nullptr && layout_.stretches() == 1) {
     extent_ = 0;
     offset_ = 0;

@@ -50,11 +50,11 @@ class LayoutCursor {
  private:
   // Walks to the next bytes, if the present stretch is used up.
   void Find() {
-    if (left_ == 0 && rest_ > 0) NextRun();
+    if (left_ == 0 && rest_ > 0) NextStretch();
   }
-  void NextRun();
+  void NextStretch();
   // Makes the stretch of the next block the present one.
-  void TakeRun();
+  void TakeStretch();
 
   Layout layout_;
   uint64_t rest_;         // bytes until the end

@@ -185,7 +185,7 @@ absl::Time ConnectionTable::CloseSilent(absl::Time now) {
     const Entry* const entry = FindEntry(one.fd, one.connection);
     if (entry == nullptr || entry->caller.known) return true;
     if (of_ == Of::kClients && entry->called) return true;
-    const bool loud = of_ == Of::kPeers && Said(one.fd) > kIntroduction;
+    const bool loud = of_ == Of::kPeers && Said(one.fd) > kIntroductionBytes;
     if (now < one.until && !loud) return false;
     if (settled.insert(ProcessOf(*entry)).second) Settle(ProcessOf(*entry));
     if (!entry->caller.known) ShutDown(*entry);

@@ -9,8 +9,8 @@
 // known if its process has sessions: two connections for each session, the newest ones. (libferry
 // makes one, and may not use it for long.) A client's connection on which something was called is
 // not shut down either. A peer's connection is known once the peer has proven who it is. Until then
-// it may say at most kIntroduction bytes, whatever it calls: gRPC would take what is said without a
-// bound. Any thread.
+// it may say at most kIntroductionBytes bytes, whatever it calls: gRPC would take what is said
+// without a bound. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -41,7 +41,7 @@ struct Caller {
 
 class ConnectionTable {
  public:
-  static constexpr uint64_t kIntroduction = 1 << 20;
+  static constexpr uint64_t kIntroductionBytes = 1 << 20;
   enum class Of {
     kClients,  // a connection that is known keeps its Pass
     kPeers,    // a connection that is known gives its Pass up, which counts strangers only

@@ -55,13 +55,13 @@ class Delivery : public std::enable_shared_from_this<Delivery> {
       part.hello = std::exchange(frame.hello, std::nullopt);
       const auto from = begin + static_cast<ptrdiff_t>(passed);
       part.messages.assign(from, from + static_cast<ptrdiff_t>(kMostAtOnce));
-      if (frame.first_event > 0) part.first_event = frame.first_event + passed;
+      part.first_event = frame.first_event + passed;
       part.more = true;
       Pass(std::move(part));
     }
     frame.messages.erase(frame.messages.begin(),
                          frame.messages.begin() + static_cast<ptrdiff_t>(passed));
-    if (frame.first_event > 0) frame.first_event += passed;
+    frame.first_event += passed;
     Pass(std::move(frame));
   }
   void Closed(absl::Status why) {

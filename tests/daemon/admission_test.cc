@@ -138,7 +138,7 @@ TEST(Admission, ThereAreNeverMoreThanAllMayBe) {
 // A visitor who comes faster than those that give way are closed.
 TEST(Admission, AndOfAVisitorNotManyMoreThanItsShare) {
   Admission admission({"a door", 1000, 8, kOften, kOften});
-  Idle idle(admission, "a", 8 + Admission::kLeaving);
+  Idle idle(admission, "a", 8 + Admission::kMostLeaving);
   EXPECT_FALSE(admission.Admit({"a"}, kStart).ok());
   idle.passes.erase(idle.passes.begin());
   EXPECT_TRUE(admission.Admit({"a"}, kStart).ok());

@@ -15,9 +15,11 @@
 //     Hence of all committed groups that are not over, the first is first in all its queues and can
 //     run; it ends, or its launch deadline or a lost link ends it.
 //   - Grants come. A committed group waits for no grant. A group that holds lanes waits only for a
-//     higher one: for its queue, which moves, or for its holder, which itself waits only higher.
-//   - kDepth 2 only lets the next group agree while the one before runs; with more than one
-//     holder a lane, rule 2 would not give one order (both might be committed, in opposite orders).
+//     lane with a higher id. Either the queue of that lane is full: the queue moves. Or another
+//     group holds that lane: this group waits only for lanes with still higher ids.
+//   - Depth is no order. kDepth is 2 so that the next group can gather its lanes while the one
+//     before runs. A lane has one holder: two holders might both be committed, on two lanes in
+//     opposite orders.
 // A group that is aborted or orphaned releases its lanes, wherever it stands.
 #pragma once
 

@@ -45,14 +45,8 @@ void ConvoyRules::PostConvoy(absl::Time now, TransferId first, absl::Span<Transf
     case TransferMatcher::Outcome::kApart:
     case TransferMatcher::Outcome::kKeyInUse:
       return PostApart(now, convoy);
-    case TransferMatcher::Outcome::kMatched: {
-      books_.tables.SetTimer(convoy);
-      if (convoy.spec.side == Side::kReceive) return destination_.Match(convoy, result.other);
-      Posted* const receive = books_.halves.Find(result.other.transfer);
-      FERRY_CHECK(receive != nullptr);
-      books_.tables.OnMatcherLeft(*receive);
-      return destination_.Match(*receive, own);
-    }
+    case TransferMatcher::Outcome::kMatched:
+      return destination_.MatchPosted(convoy, result.other);
     case TransferMatcher::Outcome::kWaiting:
       convoy.in_matcher = true;
       books_.tables.SetTimer(convoy);

@@ -51,6 +51,16 @@ DestinationRules::SourceHalf DestinationRules::SourceOf(const Posted& receive) c
           offer.slot};
 }
 
+void DestinationRules::MatchPosted(Posted& half, Half waiting) {
+  home_.Check();
+  books_.tables.SetTimer(half);
+  if (half.spec.side == Side::kReceive) return Match(half, waiting);
+  Posted* const receive = books_.halves.Find(waiting.transfer);
+  FERRY_CHECK(receive != nullptr);
+  books_.tables.OnMatcherLeft(*receive);
+  Match(*receive, {half.spec.side, context_.devices.self, half.id});
+}
+
 void DestinationRules::Match(Posted& receive, Half source) {
   home_.Check();
   Posted* send =

@@ -33,6 +33,9 @@ class DestinationRules {
 
   // The matcher has found `source` for the receive. Ends both if they do not fit.
   void Match(Posted& receive, Half source);
+  // The same for a half of either side that was posted just now, which the matcher has paired with
+  // `waiting`. If that half is a send, the receive waits at this daemon. Starts the half's timer.
+  void MatchPosted(Posted& half, Half waiting);
   // Launches if both ends are ready. False if it must wait.
   bool Start(Posted& receive);
   // On a route that is fired by Go: launches the next firing if both ends want it. False if it must
