@@ -3,7 +3,7 @@
 // reload. Pure.
 #pragma once
 
-#include "daemon/compiled_program.h"
+#include "daemon/job/compiled_program.h"
 #include "daemon/config/config.h"
 #include "daemon/session/session_table.h"
 #include "transfer/engine.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/session/session_table.h"

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "base/flight_recorder.h"
 #include "daemon/comm_table.h"
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/reload_queue.h"

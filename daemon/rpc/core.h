@@ -11,7 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "base/executor.h"
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 #include "daemon/rpc/connection_table.h"
 #include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"

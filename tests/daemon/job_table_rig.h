@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 #include "tests/daemon/session_table_rig.h"
 
 namespace ferry::testing {

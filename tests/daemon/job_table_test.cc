@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs compiled, bound, run, refused and ended, on a session table of the test's.
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 
 #include <cstring>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "daemon/scratch.h"
+#include "daemon/job/scratch.h"
 #include "tests/daemon/job_table_rig.h"
 
 namespace ferry::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/attach.h"
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 #include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "tests/daemon/home.h"

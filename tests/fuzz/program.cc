@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
-#include "daemon/compiled_program.h"
+#include "daemon/job/compiled_program.h"
 #include "daemon/rpc/program_codec.h"
-#include "daemon/scratch.h"
+#include "daemon/job/scratch.h"
 
 namespace ferry {
 namespace {

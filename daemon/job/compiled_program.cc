@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/compiled_program.h"
+#include "daemon/job/compiled_program.h"
 
 #include <algorithm>
 #include <utility>

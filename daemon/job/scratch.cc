@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/scratch.h"
+#include "daemon/job/scratch.h"
 
 #include <errno.h>
 #include <sys/mman.h>

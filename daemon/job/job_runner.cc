@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/job_runner.h"
+#include "daemon/job/job_runner.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 
 #include <algorithm>
 #include <optional>
@@ -16,16 +16,11 @@
 namespace ferry {
 namespace {
 
+using State = Job::State;
+
 constexpr absl::Duration kCompileRetry = absl::Milliseconds(100);
 
 }  // namespace
-
-absl::Status JobTable::PoisonedBy(TransferId cause, const absl::Status& status, const char* what,
-                                  const char* how) {
-  return Error(absl::StatusCode::kAborted, Reason::kPoisoned,
-               absl::StrCat(what, SequenceOf(cause), ", ", how,
-                            ", failed: ", ReasonName(ReasonOf(status)), ": ", status.message()));
-}
 
 JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, JobLimits limits,
                    Hooks hooks)
@@ -33,7 +28,18 @@ JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, J
       devices_(devices),
       sessions_(sessions),
       limits_(limits),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      queue_({homes.control, homes.compute, homes.runner}, jobs_,
+             {[this](const Job& job) { return MemoryOf(job); },
+              [this](const Job& job) {
+                return absl::MakeSpan(sessions_.FindArena(job.own->memory)->mapping->data(),
+                                      job.program->scratch_bytes());
+              },
+              [this](const Job& job) { return DefineByStep(job); },
+              [this](Job& job, absl::Status status) { OnRan(job, std::move(status)); }}),
+      prepared_(homes.control, homes.compute, homes.runner, jobs_, sessions,
+                {[this](const Job& job) { return MemoryOf(job); }, hooks_.poison,
+                 [this](Job& job, absl::Status status) { End(job, std::move(status)); }}) {}
 
 absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
   const LocalDevice* device = devices_.Find(id);
@@ -109,12 +115,12 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
       ReadyIfSo(job);
     }
   }
-  Pump();
+  queue_.Pump();
   return reply;
 }
 
-JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t index,
-                             PostBatch& batch, BoundJob bound) {
+Job& JobTable::Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
+                   BoundJob bound) {
   TransferSpec& spec = batch.specs[index];
   const JobSpec& given = batch.jobs[index];
   auto made = std::make_unique<Job>(session.value(), spec.priority, bound.program->work);
@@ -133,6 +139,27 @@ JobTable::Job& JobTable::Add(SessionId session, const PostReply& reply, size_t i
   return job;
 }
 
+std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
+  std::vector<absl::Span<std::byte>> memory;
+  for (const Range& range : job.memory) {
+    const Arena* arena = sessions_.FindArena(range.arena);
+    FERRY_CHECK(arena != nullptr);  // the job pins its arenas
+    memory.emplace_back(arena->mapping->data() + range.offset, range.length);
+  }
+  return memory;
+}
+
+void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batch,
+                       std::vector<BoundJob> bound) {
+  std::vector<Job*> jobs;
+  std::vector<std::vector<BoundJob::Joined>> joined;
+  for (size_t i = 0; i < batch.jobs.size(); ++i) {
+    joined.push_back(std::move(bound[i].joined));
+    jobs.push_back(&Add(session.id(), reply, i, batch, std::move(bound[i])));
+  }
+  prepared_.Add(session, reply.prepared_batch, jobs, joined);
+}
+
 bool JobTable::Join() {
   home_.Check();
   const bool any = !joining_.empty();
@@ -148,7 +175,7 @@ bool JobTable::Join() {
       GoOn(job);
     }
   }
-  if (any) Pump();
+  if (any) queue_.Pump();
   return any;
 }
 
@@ -176,16 +203,7 @@ void JobTable::Advance(Job& job) {
 
 void JobTable::OnOver(const Ended& ended) {
   home_.Check();
-  if (ended.prepared) {
-    const SessionId session = SessionOf(ended.transfer);
-    const auto joined = joined_.find(PreparedKey{session, ended.over_timeline});
-    if (joined != joined_.end()) {
-      const Job& job = *jobs_.find(joined->second)->second;
-      EndPrepared(
-          {session, job.spec.over_timeline}, job.id,
-          PoisonedBy(ended.transfer, ended.status, "prepared transfer ", "to which it is joined"));
-    }
-  }
+  prepared_.OnOver(ended);
   if (own_transfers_.contains(ended.transfer)) OnOwnTransferOver(ended);
   for (uint32_t place = 0; place < ended.count && !awaited_.empty(); ++place) {
     const auto found = awaited_.find(TransferId(ended.transfer.value() + place));
@@ -211,13 +229,18 @@ void JobTable::OnDefined(TransferId id) {
   if (found == jobs_.end()) return;  // the job has ended while this was on its way
   found->second->spec.defined = true;
   ReadyIfSo(*found->second);
-  Pump();
+  queue_.Pump();
 }
 
 void JobTable::ReadyIfSo(Job& job) {
   if (!job.spec.defined || job.after.count > 0 || !MayGoOn(job)) return;
-  job.state = State::kReady;
-  ready_.Add(job);
+  queue_.Add(job);
+}
+
+void JobTable::OnRan(Job& job, absl::Status status) {
+  if (!job.own) return End(job, std::move(status));
+  job.state = job.own->outcome ? State::kEnding : State::kWaiting;
+  GoOn(job);
 }
 
 void JobTable::Leave(Job& job) {
@@ -232,13 +255,13 @@ void JobTable::Leave(Job& job) {
     }
   }
   job.awaited.reset();
-  if (job.state == State::kReady) ready_.Remove(job);
+  queue_.Remove(job);
   deadlines_.erase({job.spec.deadline, job.id});
 }
 
 void JobTable::End(Job& job, absl::Status status) {
   Leave(job);
-  if (job.aside) homes_.compute.Post([this, id = job.id] { homes_.runner.Drop(id); });
+  queue_.Drop(job);
   ++(status.ok() ? counts_.ok : counts_.failed);
   FlightRecorder::Get().Record("job.over", job.id, static_cast<uint64_t>(status.code()), 0,
                                status.message());
@@ -275,7 +298,7 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   if (found == jobs_.end()) return false;
   Job& job = *found->second;
   if (job.state == State::kArmed) {
-    EndPrepared({SessionOf(id), job.spec.over_timeline}, id, why);
+    prepared_.End(job, why);
   } else {
     EndWith(job, why);
   }
@@ -291,9 +314,7 @@ void JobTable::EndAll(std::optional<SessionId> session, const absl::Status& why)
   for (const TransferId id : all) {
     if (const auto found = jobs_.find(id); found != jobs_.end()) EndWith(*found->second, why);
   }
-  for (auto& [key, prepared] : prepared_) {
-    if (!session || key.first == *session) EndPrepared(key, prepared.jobs.front(), why);
-  }
+  prepared_.EndAll(session, why);
 }
 
 void JobTable::CancelAll(const absl::Status& why) {
@@ -332,24 +353,16 @@ absl::Time JobTable::OnTime(absl::Time now) {
       deadlines_.erase(deadlines_.begin());
       continue;
     }
-    TakeBack(job);
+    queue_.TakeBack(job);
     EndWith(job, TooLate(job));
   }
-  if (now >= next_look_) {
-    next_look_ = absl::InfiniteFuture();
-    for (auto& [key, prepared] : prepared_) {
-      LookAtFiring(key, prepared, now);
-      if (!prepared.ending) next_look_ = std::min(next_look_, prepared.look);
-    }
-  }
-  return deadlines_.empty() ? next_look_ : std::min(next_look_, deadlines_.begin()->first);
+  const absl::Time look = prepared_.OnTime(now);
+  return deadlines_.empty() ? look : std::min(look, deadlines_.begin()->first);
 }
 
 JobTable::Row JobTable::RowOf(const Job& job) const {
   Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
           job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
-  const bool begun =
-      job.state == State::kAtRunner && job.at_runner->state() == AtRunner::State::kBegun;
   if (job.own && job.state != State::kReady && job.state != State::kAtRunner) {
     row.state = job.state == State::kEnding ? "ending" : "waiting";
     row.waits_for = WaitsFor(job);
@@ -360,27 +373,16 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
                                  " has not reached ", job.spec.defined_value);
     if (job.spec.defined)
       row.waits_for = absl::StrCat("transfer ", job.after.first, ", which comes first");
-  } else if (job.state == State::kReady || (job.state == State::kAtRunner && !begun)) {
+  } else if (job.state == State::kReady ||
+             (job.state == State::kAtRunner && !JobQueue::HasBegun(job))) {
     row.state = "ready";
-    row.waits_for = absl::StrCat("its turn: ", CountAtRunner(AtRunner::State::kBegun), " running, ",
-                                 ready_.size() + CountAtRunner(AtRunner::State::kWaits), " ready");
+    row.waits_for =
+        absl::StrCat("its turn: ", queue_.running(), " running, ", queue_.waiting(), " ready");
   } else if (job.state == State::kArmed) {
-    const Prepared& prepared =
-        prepared_.find(PreparedKey{SessionOf(job.id), job.spec.over_timeline})->second;
-    const PreparedBatch& batch = *prepared.batch;
     row.prepared = true;
-    row.firings = batch.firings();
-    const uint64_t n = row.firings + 1;
-    if (batch.begun() == n) return row;
-    row.state = "armed";
-    row.waits_for = prepared.ending   ? "its end"
-                    : !batch.Firing() ? absl::StrCat(
-                                            "this end to fire it: its defined word has "
-                                            "not reached ",
-                                            n)
-                    : !MayBegin(batch, job.joints, n)
-                        ? absl::StrCat("the prepared transfers it is joined to, for firing ", n)
-                        : "its turn";
+    row.firings = prepared_.FiringsOf(job);
+    row.waits_for = prepared_.WaitsFor(job);
+    if (!row.waits_for.empty()) row.state = "armed";
   }
   return row;
 }

@@ -10,10 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "daemon/job_table.h"
+#include "daemon/job/job_table.h"
 
 namespace ferry {
 namespace {
+
+using State = Job::State;
 
 std::string NameOf(const compute::PlanTransfer& transfer) {
   return absl::StrCat(
@@ -84,9 +86,9 @@ void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
     const uint64_t offset = program.host.plan().slots[at.index].offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
-  // Not emplace(): to clang, OwnTransfers has no default constructor yet where JobTable names its
+  // Not emplace(): to clang, OwnTransfers has no default constructor yet where Job names its
   // optional.
-  OwnTransfers& own = job.own.emplace(OwnTransfers{});
+  Job::OwnTransfers& own = job.own.emplace(Job::OwnTransfers{});
   own.memory = memory;
   own.mapped = sessions_.FindArena(memory)->mapping != nullptr;
   own.first = session.AdmitOfJobs(specs);
@@ -112,7 +114,7 @@ void JobTable::OnMapped(TransferId id, ArenaId memory, const absl::Status& statu
 
 bool JobTable::MayGoOn(const Job& job) const {
   if (!job.own) return true;
-  const OwnTransfers& own = *job.own;
+  const Job::OwnTransfers& own = *job.own;
   if (!own.mapped || own.outcome || own.section == job.program->sections.size()) return false;
   const std::vector<size_t>& awaited = job.program->sections[own.section].awaited;
   return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return own.over[i]; });
@@ -124,7 +126,7 @@ void JobTable::GoOn(Job& job) {
     if (job.state == State::kWaiting) ReadyIfSo(job);
     return;
   }
-  OwnTransfers& own = *job.own;
+  Job::OwnTransfers& own = *job.own;
   if (job.state == State::kAtRunner || own.left > 0) return;
   if (!own.mapped && !sessions_.job_memory().Awaits(own.memory))
     return;  // its memory is being mapped
@@ -135,7 +137,7 @@ void JobTable::GoOn(Job& job) {
 void JobTable::OnOwnTransferOver(const Ended& ended) {
   const auto node = own_transfers_.extract(ended.transfer);
   Job& job = *jobs_.find(node.mapped())->second;
-  OwnTransfers& own = *job.own;
+  Job::OwnTransfers& own = *job.own;
   const size_t index = SequenceOf(ended.transfer) - SequenceOf(own.first);
   own.over[index] = true;
   --own.left;
@@ -146,15 +148,15 @@ void JobTable::OnOwnTransferOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
-  TakeBack(job);
+  queue_.TakeBack(job);
   if (job.state == State::kAtRunner) {
     if (!job.stopped_by.ok()) return;
     Leave(job);
-    Stop(job, status);
+    job.Stop(status);
     if (!job.own) return;
   }
   if (!job.own) return End(job, std::move(status));
-  OwnTransfers& own = *job.own;
+  Job::OwnTransfers& own = *job.own;
   if (own.outcome) return;
   Leave(job);
   if (job.state != State::kAtRunner) job.state = State::kEnding;
@@ -182,7 +184,7 @@ compute::HostProgram::StepOver JobTable::DefineByStep(const Job& job) {
 }
 
 std::string JobTable::WaitsFor(const Job& job) const {
-  const OwnTransfers& own = *job.own;
+  const Job::OwnTransfers& own = *job.own;
   const auto first_of = [&](const auto& indices) -> std::string {
     for (const size_t i : indices) {
       if (own.over[i]) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/job_binding.h"
+#include "daemon/job/job_binding.h"
 
 #include <algorithm>
 #include <array>

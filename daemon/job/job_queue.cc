@@ -1,18 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobTable's jobs at the compute thread: which is handed to it next, and which are taken back, put
-// aside or stopped.
+#include "daemon/job/job_queue.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "daemon/job_table.h"
 
 namespace ferry {
 
-void JobTable::Pump() {
+using State = Job::State;
+
+void JobQueue::Add(Job& job) {
+  home_.Check();
+  job.state = State::kReady;
+  ready_.Add(job);
+}
+
+void JobQueue::Remove(Job& job) {
+  home_.Check();
+  if (job.state == State::kReady) ready_.Remove(job);
+}
+
+void JobQueue::Drop(const Job& job) {
+  home_.Check();
+  if (job.aside) homes_.compute.Post([this, id = job.id] { homes_.runner.Drop(id); });
+}
+
+void JobQueue::Pump() {
+  home_.Check();
   for (AtRunner& place : at_runner_) {
     if (ready_.empty() || place.state() != AtRunner::State::kFree) continue;
     Job& job = static_cast<Job&>(*ready_.Next());
@@ -22,7 +39,7 @@ void JobTable::Pump() {
   ShareOut();
 }
 
-void JobTable::ShareOut() {
+void JobQueue::ShareOut() {
   if (handed_.empty()) return homes_.runner.SetPostedWait(0, 0);
   Job& first = *handed_.front();
   Job* next = handed_.size() > 1 ? handed_.back() : nullptr;
@@ -44,23 +61,13 @@ void JobTable::ShareOut() {
                                                                : 0);
 }
 
-std::vector<absl::Span<std::byte>> JobTable::MemoryOf(const Job& job) {
-  std::vector<absl::Span<std::byte>> memory;
-  for (const Range& range : job.memory) {
-    const Arena* arena = sessions_.FindArena(range.arena);
-    FERRY_CHECK(arena != nullptr);  // the job pins its arenas
-    memory.emplace_back(arena->mapping->data() + range.offset, range.length);
-  }
-  return memory;
-}
-
-size_t JobTable::CountAtRunner(AtRunner::State state) const {
+size_t JobQueue::CountAtRunner(AtRunner::State state) const {
   return static_cast<size_t>(
       std::count_if(at_runner_.begin(), at_runner_.end(),
                     [state](const AtRunner& place) { return place.state() == state; }));
 }
 
-void JobTable::Hand(Job& job, AtRunner& place) {
+void JobQueue::Hand(Job& job, AtRunner& place) {
   job.state = State::kAtRunner;
   job.at_runner = &place;
   handed_.push_back(&job);
@@ -69,11 +76,11 @@ void JobTable::Hand(Job& job, AtRunner& place) {
   absl::Span<std::byte> scratch;
   if (job.own) {
     section = job.own->section++;
-    scratch = {sessions_.FindArena(job.own->memory)->mapping->data(), job.program->scratch_bytes()};
+    scratch = hooks_.scratch(job);
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
-                       device = job.device->id, memory = MemoryOf(job), section, scratch,
-                       step_over = DefineByStep(job), stop = &job.stop, others = &job.others] {
+                       device = job.device->id, memory = hooks_.memory(job), section, scratch,
+                       step_over = hooks_.step_over(job), stop = &job.stop, others = &job.others] {
     std::optional<absl::Status> status;
     uint64_t left = 0;
     if (place.Begin()) {
@@ -88,7 +95,7 @@ void JobTable::Hand(Job& job, AtRunner& place) {
   });
 }
 
-void JobTable::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status> ran,
+void JobQueue::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status> ran,
                      uint64_t left) {
   place.Free();
   if (!ran) return Pump();
@@ -110,26 +117,16 @@ void JobTable::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status>
                       absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));
     if (job.own) job.own->outcome = status;
   }
-  if (!job.own) {
-    End(job, std::move(status));
-  } else {
-    job.state = job.own->outcome ? State::kEnding : State::kWaiting;
-    GoOn(job);
-  }
+  hooks_.ran(job, std::move(status));
   Pump();
 }
 
-void JobTable::TakeBack(Job& job) {
+void JobQueue::TakeBack(Job& job) {
+  home_.Check();
   if (job.state != State::kAtRunner || !job.at_runner->TakeBack()) return;
   std::erase(handed_, &job);
   if (job.own) --job.own->section;
-  job.state = State::kReady;
-  ready_.Add(job);
-}
-
-void JobTable::Stop(Job& job, absl::Status why) {
-  job.stopped_by = std::move(why);
-  job.stop.store(true, std::memory_order_relaxed);
+  Add(job);
 }
 
 }  // namespace ferry

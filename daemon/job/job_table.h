@@ -20,14 +20,11 @@
 // executors must be stopped before the table is destroyed.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/btree_set.h"
@@ -37,14 +34,16 @@
 #include "base/executor.h"
 #include "base/home.h"
 #include "base/ids.h"
-#include "daemon/compiled_program.h"
-#include "daemon/job_binding.h"
-#include "daemon/job_runner.h"
+#include "daemon/job/compiled_program.h"
+#include "daemon/job/job.h"
+#include "daemon/job/job_binding.h"
+#include "daemon/job/job_queue.h"
+#include "daemon/job/job_runner.h"
+#include "daemon/job/prepared_jobs.h"
 #include "daemon/local_devices.h"
 #include "daemon/post.h"
 #include "daemon/session/session_table.h"
 #include "transfer/engine.h"
-#include "transfer/fair_queue.h"
 
 namespace ferry {
 
@@ -144,75 +143,6 @@ class JobTable {
   absl::Duration run_time() const { return homes_.runner.run_time(); }
 
  private:
-  // What a job waits for. kWaiting: its memory or transfers. kReady: its turn. kAtRunner: the
-  // compute thread, which has begun it or will. kArmed: prepared, with the JobRunner. kEnding: its
-  // transfers to end.
-  enum class State { kWaiting, kReady, kAtRunner, kArmed, kEnding };
-  // What a job of a program that sends or receives has besides. The transfers are the session's,
-  // but no client knows them; they are posted with the job and begin when the plan comes to them.
-  // The job's memory, an arena of its own, is where they read and write.
-  struct OwnTransfers {
-    ArenaId memory;
-    bool mapped = false;
-    TransferId first;        // id of the first transfer; the rest follow in the program's order
-    std::vector<bool> over;  // whether each transfer is over
-    // Transfers that are not over.
-    size_t left = 0;
-    size_t section = 0;  // section of the program that runs next
-    bool late = false;   // the deadline has come while the job waited for transfers
-    // How the job ends, once no transfer uses its memory any more; nothing: it goes on.
-    std::optional<absl::Status> outcome;
-  };
-  struct Job : FairQueue::Item {
-    using FairQueue::Item::Item;
-    TransferId id;
-    LocalDevice* device = nullptr;
-    std::shared_ptr<const CompiledProgram> program;
-    std::vector<Range> memory;  // by buffer
-    TransferSpec spec;          // the same ranges as bound, and the job's deadline
-    absl::Time posted;
-    // Transfers that are poisoned if the job fails.
-    JobSpec::Transfers feeds;
-    uint32_t defines_timeline = 0;
-    uint64_t defines_value = 0;
-    JobSpec::Transfers after;           // transfers not known to be over that the job comes after
-    std::optional<TransferId> awaited;  // the first of `after`
-    State state = State::kWaiting;
-    AtRunner* at_runner = nullptr;  // its place while it is kAtRunner
-    std::vector<Joint> joints;      // the batches that a prepared job fires
-    std::optional<OwnTransfers> own;
-    std::atomic<bool> stop{false};  // read by the compute thread between launches
-    absl::Status stopped_by;
-    // Read by the compute thread while the job is kAtRunner: whether jobs of other sessions wait.
-    std::atomic<bool> others{false};
-    bool aside = false;  // the compute thread has put it aside at least once
-  };
-  // A prepared batch of jobs, from its posting until its last job is over.
-  struct Prepared {
-    PreparedBatch* batch = nullptr;
-    std::vector<TransferId> jobs;
-    absl::Duration deadline;  // the longest time from when a firing may begin to when it begins
-    bool ending = false;
-    TransferId culprit;  // the transfer or job whose end, for the reason `why`, ends all
-    absl::Status why;
-    // Control looks now and then whether a firing that may begin has been kept from beginning for
-    // too long.
-    uint64_t seen = 0;  // number of the firing that may begin; 0: none
-    // Since when `seen` may begin; when to look again.
-    absl::Time since;
-    absl::Time look;
-  };
-  // A prepared batch, by its session and its number.
-  using PreparedKey = std::pair<SessionId, uint32_t>;
-  // How many jobs are handed to the compute thread at a time. With two, the next job need not come
-  // from control first.
-  static constexpr size_t kAtOnce = 2;
-
-  // The status of a job that waits for something that has failed. `what` and `how` as in "transfer
-  // 5, which was waited for, failed".
-  static absl::Status PoisonedBy(TransferId cause, const absl::Status& status,
-                                 const char* what = "transfer ",
-                                 const char* how = "which was waited for");
   absl::Status CheckDevice(GlobalDeviceId device) const;
   Job& Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
            BoundJob bound);
@@ -239,29 +169,13 @@ class JobTable {
   std::string WaitsFor(const Job& job) const;
   compute::HostProgram::StepOver DefineByStep(const Job& job);
 
-  // Begins to end all jobs of a prepared batch, and the batches that they are joined to.
-  void EndPrepared(PreparedKey key, TransferId culprit, const absl::Status& why);
-  void OnDisarmed(PreparedKey key);
-  void LookAtFiring(PreparedKey key, Prepared& prepared, absl::Time now);
   void Watch(Job& job);
   // Goes on to wait for the next transfer that the job comes after.
   void Advance(Job& job);
   void OnDefined(TransferId id);
   void ReadyIfSo(Job& job);
-  // --- job_handover.cc
-  // Hands jobs to the compute thread, in the order of their turns, while places are free.
-  void Pump();
-  void Hand(Job& job, AtRunner& place);
-  size_t CountAtRunner(AtRunner::State state) const;
-  // The compute thread has finished with a job that it was handed. No status: the job was taken
-  // back before it began. `left`: the work that is left if the job was put aside, else 0.
-  void OnRan(TransferId id, AtRunner& place, std::optional<absl::Status> status, uint64_t left);
-  // Tells each handed job, and JobRunner, whether other sessions wait.
-  void ShareOut();
-  // Takes a handed job that has not begun back; it waits for its turn again.
-  void TakeBack(Job& job);
-  // Ends a job that has begun, before its next launch, because of `why`.
-  void Stop(Job& job, absl::Status why);
+  // The compute thread has run the job, or its next section.
+  void OnRan(Job& job, absl::Status status);
   // Ends all jobs, or those of one session.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);
   // Takes the job out of all lists of what it waits for.
@@ -277,10 +191,8 @@ class JobTable {
   const Hooks hooks_;
   bool draining_ = false;
   size_t compiling_ = 0;
-  std::array<AtRunner, kAtOnce> at_runner_;
-  std::vector<Job*> handed_;  // handed jobs that were not taken back, in the order of handing
   ProgramCache programs_;
-  absl::flat_hash_map<TransferId, std::unique_ptr<Job>> jobs_;
+  Jobs jobs_;
   // Deadlines of jobs that were not told to end.
   absl::btree_set<std::pair<absl::Time, TransferId>> deadlines_;
   // The jobs that wait for each transfer. A job waits for one transfer at a time.
@@ -288,11 +200,8 @@ class JobTable {
   std::vector<TransferId> joining_;  // jobs to look at in Join: what they waited for is over
   // From a transfer that a job makes by itself, to the job
   absl::flat_hash_map<TransferId, TransferId> own_transfers_;
-  FairQueue ready_;
-  absl::flat_hash_map<PreparedKey, Prepared> prepared_;
-  // From a prepared batch of transfers to the job that fires it.
-  absl::flat_hash_map<PreparedKey, TransferId> joined_;
-  absl::Time next_look_ = absl::InfiniteFuture();
+  JobQueue queue_;
+  PreparedJobs prepared_;
   Counts counts_;
   [[no_unique_address]] HomeChecker home_;
 };

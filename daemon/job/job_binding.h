@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/compiled_program.h"
+#include "daemon/job/compiled_program.h"
 #include "daemon/post.h"
 #include "daemon/session/session.h"
 
