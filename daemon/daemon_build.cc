@@ -308,38 +308,46 @@ void Daemon::Impl::MakeTables() {
   peers->Connect(driver.get(), dialer.get());
 }
 
+// What sessions need, from the parts that are built after them.
+class Daemon::Impl::Sink : public SessionSink {
+ public:
+  explicit Sink(Impl& daemon) : daemon_(daemon) {}
+
+  bool Send(Door::ConnectionId connection, const AttachReply& reply,
+            const std::vector<int>& fds) override {
+    return daemon_.door.Send(connection, EncodeAttach(reply), fds);
+  }
+  void Close(Door::ConnectionId connection) override { daemon_.door.Close(connection); }
+  PostReply Post(Session& session, PostBatch batch) override {
+    PostReply reply = batch.runs_programs ? daemon_.jobs->Post(session, std::move(batch))
+                                          : daemon_.driver->Post(session, std::move(batch));
+    if (!reply.status.ok()) daemon_.driver->OnRejected(reply.status);
+    return reply;
+  }
+  void Later(Task task) override { daemon_.later.push_back(std::move(task)); }
+  void OnEnded(SessionId session) override {
+    daemon_.driver->EndSession(session);
+    daemon_.jobs->EndSession(session);
+  }
+  void OnArenaGone(ArenaId arena) override { daemon_.peers->OnArenaGone(arena); }
+  void EndPrepared(TransferId member, const absl::Status& why) override {
+    daemon_.EndPrepared(member, why);
+  }
+  void OnSessions(const Credentials& process, int by) override {
+    daemon_.connections.OnSessions(process, by);
+  }
+
+ private:
+  Impl& daemon_;
+};
+
 void Daemon::Impl::MakeSessions() {
   SessionTable::Options options = SessionLimitsOf(config);
   options.node = config.node.name;
   options.incarnation = incarnation;
   options.domain_key = DomainKey(peer_secret, ReadBootId());
-  sessions = std::make_unique<SessionTable>(
-      control, devices, options,
-      SessionTable::Hooks{
-          .send =
-              [this](Door::ConnectionId connection, const AttachReply& reply,
-                     const std::vector<int>& fds) {
-                return door.Send(connection, EncodeAttach(reply), fds);
-              },
-          .close = [this](Door::ConnectionId connection) { door.Close(connection); },
-          .post =
-              [this](Session& session, PostBatch batch) {
-                PostReply reply = batch.runs_programs ? jobs->Post(session, std::move(batch))
-                                                      : driver->Post(session, std::move(batch));
-                if (!reply.status.ok()) driver->OnRejected(reply.status);
-                return reply;
-              },
-          .later = [this](Task task) { later.push_back(std::move(task)); },
-          .ended =
-              [this](SessionId session) {
-                driver->EndSession(session);
-                jobs->EndSession(session);
-              },
-          .arena_gone = [this](ArenaId arena) { peers->OnArenaGone(arena); },
-          .end_prepared = [this](TransferId transfer,
-                                 const absl::Status& why) { EndPrepared(transfer, why); },
-          .sessions_changed = [this](const Credentials& process,
-                                     int by) { connections.OnSessions(process, by); }});
+  sink = std::make_unique<Sink>(*this);
+  sessions = std::make_unique<SessionTable>(control, devices, options, *sink);
 }
 
 void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {
@@ -380,21 +388,21 @@ void Daemon::Impl::MakeDriver(DeviceMap map) {
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), options,
       TransferDriver::Hooks{
-          [this](PeerId peer, std::vector<PeerMessage> messages, bool more) {
-            peers->Send(peer, std::move(messages), more);
-          },
-          [this](PeerId peer) { peers->Want(peer); },
-          [this](PeerId peer, ArenaId arena, GlobalDeviceId device) {
-            peers->FetchArena(peer, arena, device);
-          },
-          [this](PeerId peer) { return peers->StillValid(peer); },
-          [this](PeerId peer, bool ours) { return peers->PageWithSlots(peer, ours); },
-          [this](PeerId peer) { return peers->IncarnationOf(peer); },
-          [this](GlobalDeviceId device) {
-            const PeerDeviceInfo* const told = peers->ToldOf(device);
-            return told == nullptr ? 0 : told->max_ctas;
-          },
-          [this](const Ended& ended) { jobs->OnOver(ended); }},
+          .send = [this](PeerId peer, std::vector<PeerMessage> messages,
+                         bool more) { peers->Send(peer, std::move(messages), more); },
+          .want_peer = [this](PeerId peer) { peers->Want(peer); },
+          .fetch_arena = [this](PeerId peer, ArenaId arena,
+                                GlobalDeviceId device) { peers->FetchArena(peer, arena, device); },
+          .still_valid = [this](PeerId peer) { return peers->StillValid(peer); },
+          .page_with_slots = [this](PeerId peer,
+                                    bool ours) { return peers->PageWithSlots(peer, ours); },
+          .incarnation = [this](PeerId peer) { return peers->IncarnationOf(peer); },
+          .max_ctas =
+              [this](GlobalDeviceId device) {
+                const PeerDeviceInfo* const told = peers->ToldOf(device);
+                return told == nullptr ? 0 : told->max_ctas;
+              },
+          .over = [this](const Ended& ended) { jobs->OnOver(ended); }},
       nccl);
 }
 
@@ -402,14 +410,17 @@ void Daemon::Impl::MakeJobs() {
   jobs = std::make_unique<JobTable>(
       JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
-          [this](const Ended& ended) { driver->Over(ended); },
-          [this](TransferId id) { return driver->engine().Find(id).has_value(); },
-          [this](TransferId id, const absl::Status& why) { driver->EndPrepared(id, why); },
-          [this](absl::Span<const TransferSpec> specs) { return driver->CheckOfJobs(specs); },
-          [this](absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
-            driver->PostOfJobs(posted, first, std::move(specs));
-          },
-          [this](TransferId id) { driver->Define(id); }});
+          .over = [this](const Ended& ended) { driver->Over(ended); },
+          .in_flight = [this](TransferId id) { return driver->engine().Find(id).has_value(); },
+          .poison = [this](TransferId id,
+                           const absl::Status& why) { driver->EndPrepared(id, why); },
+          .check =
+              [this](absl::Span<const TransferSpec> specs) { return driver->CheckOfJobs(specs); },
+          .post =
+              [this](absl::Time posted, TransferId first, std::vector<TransferSpec> specs) {
+                driver->PostOfJobs(posted, first, std::move(specs));
+              },
+          .define = [this](TransferId id) { driver->Define(id); }});
 }
 
 absl::Status Daemon::Impl::MakeServers() {

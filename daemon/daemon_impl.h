@@ -42,6 +42,8 @@ namespace ferry {
 Incarnation NewIncarnation();
 
 struct Daemon::Impl {
+  class Sink;
+
   Impl(Config c, GivenSockets g, std::function<void()> ask_reload)
       : config(std::move(c)),
         given(std::move(g)),
@@ -179,6 +181,7 @@ struct Daemon::Impl {
   ConnectionTable peer_connections{ConnectionTable::Of::kPeers};
   SocketBounds socket_bounds;
   LocalDevices devices;
+  std::unique_ptr<SessionSink> sink;  // what `sessions` needs of the other parts
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
   std::unique_ptr<TransferDriver> driver;

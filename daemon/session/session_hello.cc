@@ -197,7 +197,7 @@ Session& SessionTable::Open(Door::ConnectionId connection, const Credentials& cr
   by_connection_[connection] = id;
   by_token_[session->token()] = id;
   Session& opened = sessions_.Add(std::move(session));
-  hooks_.sessions_changed(credentials, 1);
+  sink_.OnSessions(credentials, 1);
   ++counts_.opened;
   return opened;
 }
@@ -286,7 +286,7 @@ void SessionTable::CloseByOperator(SessionId id) {
             "with {} transfers in flight", session.use().transfers_in_flight);
   const Door::ConnectionId connection = found->first;
   Refuse(connection, 0, ClosedByOperator());
-  hooks_.close(connection);
+  sink_.Close(connection);
   OnClosed(connection);
 }
 

@@ -28,12 +28,13 @@ void RetirePages(const LocalDevices& devices, std::shared_ptr<TimelinePages> pag
 
 }  // namespace
 
-SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks)
+SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options options,
+                           SessionSink& sink)
     : control_(control),
       devices_(devices),
       options_(std::move(options)),
-      hooks_(std::move(hooks)),
-      arenas_(devices, hooks_.arena_gone),
+      sink_(sink),
+      arenas_(devices, [this](ArenaId arena) { sink_.OnArenaGone(arena); }),
       job_memory_(control, sessions_, arenas_, options_.job_memory),
       registrar_({.control = control,
                   .devices = devices,
@@ -112,7 +113,7 @@ void SessionTable::TurnAway(Door::ConnectionId connection, uint64_t sequence,
                     LogFields("pid", credentials.pid, "uid", credentials.uid), "{}",
                     std::string(why.message()));
   Refuse(connection, sequence, std::move(why));
-  hooks_.close(connection);
+  sink_.Close(connection);
   OnClosed(connection);
 }
 
@@ -123,7 +124,7 @@ void SessionTable::OnGarbage(Door::ConnectionId connection, const Credentials& c
                     LogFields("pid", credentials.pid, "uid", credentials.uid), "closed: {}",
                     std::string(why.message()));
   Refuse(connection, 0, why);
-  hooks_.close(connection);
+  sink_.Close(connection);
   OnClosed(connection);
 }
 
@@ -158,10 +159,10 @@ void SessionTable::OnReleasePrepared(Door::ConnectionId connection, Session& ses
   if (record->left == 0) return OnIdle(session);
   // One takes the others along.
   const uint64_t first = SequenceOf(record->first);
-  hooks_.end_prepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
-                                           absl::StrCat("the prepared batch from ",
-                                                        record->of_jobs ? "job " : "transfer ",
-                                                        first, " was released by its client")));
+  sink_.EndPrepared(record->first, Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                                         absl::StrCat("the prepared batch from ",
+                                                      record->of_jobs ? "job " : "transfer ", first,
+                                                      " was released by its client")));
 }
 
 void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint64_t sequence,
@@ -175,19 +176,19 @@ void SessionTable::OnPost(Door::ConnectionId connection, Session& session, uint6
       sequence, std::move(posted.status),
       AttachPosted{what, posted.first_transfer_id, posted.first_over_value, posted.prepared_batch},
       std::move(posted.violations)};
-  hooks_.later([this, connection, reply = std::move(reply)] {
-    if (hooks_.send(connection, reply, {})) return;
+  sink_.Later([this, connection, reply = std::move(reply)] {
+    if (sink_.Send(connection, reply, {})) return;
     // As in Reply; but what the session's end causes belongs to another batch of tasks.
-    hooks_.close(connection);
+    sink_.Close(connection);
     control_.Post([this, connection] { OnClosed(connection); });
   });
 }
 
 void SessionTable::Reply(Door::ConnectionId connection, const AttachReply& reply,
                          const std::vector<int>& fds) {
-  if (hooks_.send(connection, reply, fds)) return;
+  if (sink_.Send(connection, reply, fds)) return;
   // Gone, or does not read its answers: either way it is lost.
-  hooks_.close(connection);
+  sink_.Close(connection);
   OnClosed(connection);
 }
 
@@ -195,7 +196,7 @@ void SessionTable::Refuse(Door::ConnectionId connection, uint64_t sequence, absl
   AttachReply reply;
   reply.sequence = sequence;
   reply.error = std::move(why);
-  hooks_.send(connection, reply, {});
+  sink_.Send(connection, reply, {});
 }
 
 void SessionTable::OnClosed(Door::ConnectionId connection) {
@@ -215,8 +216,8 @@ void SessionTable::OnClosed(Door::ConnectionId connection) {
   by_token_.erase(session.token());
   session.client_gone = true;
   session.endings().NotifyWatchers();
-  hooks_.sessions_changed(session.credentials(), -1);
-  hooks_.ended(id);
+  sink_.OnSessions(session.credentials(), -1);
+  sink_.OnEnded(id);
   if (Session* still = Find(id); still != nullptr) OnIdle(*still);
 }
 
@@ -228,11 +229,11 @@ void SessionTable::OnIdle(Session& session) {
   if (room) job_memory_.OnFreed();
   for (const PreparedRecord::Asker& asker : session.TakeReleased()) {
     if (session.client_gone) continue;
-    if (hooks_.send(asker.connection,
-                    {asker.sequence, absl::OkStatus(), AttachPreparedReleased{}, {}}, {})) {
+    if (sink_.Send(asker.connection,
+                   {asker.sequence, absl::OkStatus(), AttachPreparedReleased{}, {}}, {})) {
       continue;
     }
-    hooks_.close(asker.connection);  // as in OnPost
+    sink_.Close(asker.connection);  // as in OnPost
     control_.Post([this, connection = asker.connection] { OnClosed(connection); });
   }
   if (!session.client_gone || session.use().transfers_in_flight > 0) return;
@@ -272,7 +273,7 @@ void SessionTable::SetDraining(bool draining) {
   draining_ = draining;
   AttachReply notice;
   notice.body = AttachNotice{draining};
-  for (const auto& [connection, id] : by_connection_) hooks_.send(connection, notice, {});
+  for (const auto& [connection, id] : by_connection_) sink_.Send(connection, notice, {});
 }
 
 }  // namespace ferry

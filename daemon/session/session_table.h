@@ -33,6 +33,7 @@
 #include "daemon/session/job_memory.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_map.h"
+#include "daemon/session/session_sink.h"
 
 namespace ferry {
 
@@ -55,28 +56,11 @@ class SessionTable {
     std::string domain_key;      // what DomainKey returned
     uint32_t first_session = 1;  // id of the first session; the next ones count up
   };
-  // What sessions need of the daemon's other parts. `send` sends a packet; false if the client does
-  // not take it.
-  struct Hooks {
-    std::function<bool(Door::ConnectionId, const AttachReply&, const std::vector<int>& fds)> send;
-    std::function<void(Door::ConnectionId)> close;
-    // TransferDriver or JobTable take a batch.
-    std::function<PostReply(Session&, PostBatch)> post;
-    // Runs the task on control once what this batch of tasks has caused is on its way.
-    std::function<void(Task)> later;
-    // The client of a session is gone: its transfers and jobs must end.
-    std::function<void(SessionId)> ended;
-    // An arena was released; peers that have mapped it must be told.
-    std::function<void(ArenaId)> arena_gone;
-    // The prepared batch that this transfer belongs to must end.
-    std::function<void(TransferId, const absl::Status& why)> end_prepared;
-    // A process has one session more (1) or less (-1).
-    std::function<void(const Credentials&, int)> sessions_changed = [](const Credentials&, int) {};
-  };
   // How long a connection may take to say hello.
   static constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 
-  SessionTable(Executor& control, LocalDevices& devices, Options options, Hooks hooks);
+  // All that is passed outlives the table.
+  SessionTable(Executor& control, LocalDevices& devices, Options options, SessionSink& sink);
   ~SessionTable();
 
   // --- From attach.sock.
@@ -102,10 +86,10 @@ class SessionTable {
   absl::StatusOr<Session*> Authenticate(const std::string& token, const Credentials& credentials,
                                         int grpc_connection, const std::function<bool(int)>& alive);
 
-  // Posts a batch of transfers or of jobs, by whatever way it has come: Hooks::post.
+  // Posts a batch of transfers or of jobs, by whatever way it has come: SessionSink::Post.
   PostReply Post(Session& session, PostBatch batch) {
     home_.Check();
-    return hooks_.post(session, std::move(batch));
+    return sink_.Post(session, std::move(batch));
   }
 
   Session* Find(SessionId id) {
@@ -190,7 +174,7 @@ class SessionTable {
   Executor& control_;
   LocalDevices& devices_;
   Options options_;  // constant but for what SetLimits takes
-  const Hooks hooks_;
+  SessionSink& sink_;
   bool draining_ = false;
   absl::node_hash_map<uid_t, RecordBytes>
       records_by_uid_;  // record bytes of each uid that has sessions

@@ -21,19 +21,7 @@ PeerRig::PeerRig(std::vector<uint32_t> trusted_uids, const std::string& secret, 
   session_options.node = "node-b";
   session_options.quota = quota;
   session_options.default_deadline = absl::Hours(1);
-  sessions = std::make_unique<SessionTable>(
-      control, devices.table, session_options,
-      SessionTable::Hooks{
-          .send = [](Door::ConnectionId, const AttachReply&,
-                     const std::vector<int>&) { return true; },
-          .close = [](Door::ConnectionId) {},
-          .post = [this](Session& session,
-                         PostBatch batch) { return driver->Post(session, std::move(batch)); },
-          .later = [this](Task task) { control.Post(std::move(task)); },
-          .ended = [this](SessionId id) { driver->EndSession(id); },
-          .arena_gone = [this](ArenaId arena) { peers->OnArenaGone(arena); },
-          .end_prepared = [this](TransferId transfer,
-                                 const absl::Status& why) { driver->EndPrepared(transfer, why); }});
+  sessions = std::make_unique<SessionTable>(control, devices.table, session_options, session_sink);
 
   DeviceMap map;
   map.self = kNodeB;

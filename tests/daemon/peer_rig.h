@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "daemon/peer_table.h"
+#include "tests/daemon/session_sink.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {
@@ -183,6 +184,14 @@ class PeerRig {
   std::vector<Door::ConnectionId> closed, finished;
   absl::Status refused;  // why the last link that was refused was refused
   std::unique_ptr<LinkPage> page_of_node_c;
+  TestSink session_sink{
+      {.post = [this](Session& session,
+                      PostBatch batch) { return driver->Post(session, std::move(batch)); },
+       .later = [this](Task task) { control.Post(std::move(task)); },
+       .ended = [this](SessionId id) { driver->EndSession(id); },
+       .arena_gone = [this](ArenaId arena) { peers->OnArenaGone(arena); },
+       .end_prepared = [this](TransferId member,
+                              const absl::Status& why) { driver->EndPrepared(member, why); }}};
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
   std::unique_ptr<TransferDriver> driver;

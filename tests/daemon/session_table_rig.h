@@ -9,6 +9,7 @@
 
 #include "base/field_error.h"
 #include "daemon/session/session_table.h"
+#include "tests/daemon/session_sink.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {
@@ -27,19 +28,18 @@ class SessionTableRig {
  public:
   explicit SessionTableRig(SessionTable::Options options = DefaultOptions())
       : devices({1, 2}),
-        table(control, devices.table, std::move(options),
-              {.send =
-                   [this](Door::ConnectionId connection, const AttachReply& reply,
-                          const std::vector<int>& fds) {
-                     sent.push_back({connection, reply, fds.size()});
-                     return clients_read;
-                   },
-               .close = [this](Door::ConnectionId connection) { closed.push_back(connection); },
-               .post = [this](Session& session, PostBatch batch) { return post(session, batch); },
-               .later = [this](Task task) { later.push_back(std::move(task)); },
-               .ended = [this](SessionId session) { ended.push_back(session); },
-               .arena_gone = [this](ArenaId arena) { arenas_gone.push_back(arena); },
-               .end_prepared = {}}) {}
+        sink({.send =
+                  [this](Door::ConnectionId connection, const AttachReply& reply,
+                         const std::vector<int>& fds) {
+                    sent.push_back({connection, reply, fds.size()});
+                    return clients_read;
+                  },
+              .close = [this](Door::ConnectionId connection) { closed.push_back(connection); },
+              .post = [this](Session& session, PostBatch batch) { return post(session, batch); },
+              .later = [this](Task task) { later.push_back(std::move(task)); },
+              .ended = [this](SessionId session) { ended.push_back(session); },
+              .arena_gone = [this](ArenaId arena) { arenas_gone.push_back(arena); }}),
+        table(control, devices.table, std::move(options), sink) {}
 
   static SessionTable::Options DefaultOptions() {
     SessionTable::Options options;
@@ -125,6 +125,7 @@ class SessionTableRig {
   std::vector<Door::ConnectionId> closed;
   std::vector<SessionId> ended;
   std::vector<ArenaId> arenas_gone;
+  TestSink sink;
   SessionTable table;
 };
 

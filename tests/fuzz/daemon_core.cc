@@ -84,7 +84,8 @@ void TagDomain(PeerMessage& message) {
 
 DaemonCore::DaemonCore()
     : devices_(SharedDevices().table),
-      table_(control_, devices_, TableOptions(), TableHooks()),
+      sink_(TableFunctions()),
+      table_(control_, devices_, TableOptions(), sink_),
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
       jobs_({control_, compute_, compute_, runner_}, devices_, table_, {},
             {[this](const Ended& ended) { driver_.Over(ended); },
@@ -111,7 +112,7 @@ DaemonCore::~DaemonCore() {
   }
 }
 
-SessionTable::Hooks DaemonCore::TableHooks() {
+SinkFunctions DaemonCore::TableFunctions() {
   return {.send = [this](Door::ConnectionId connection, const AttachReply& reply,
                          const std::vector<int>& fds) { return Send(connection, reply, fds); },
           .close = [this](Door::ConnectionId connection) { connections_[connection] = false; },

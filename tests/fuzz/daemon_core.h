@@ -14,6 +14,7 @@
 #include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
 #include "tests/daemon/home.h"
+#include "tests/daemon/session_sink.h"
 
 namespace ferry::testing {
 
@@ -40,12 +41,13 @@ class DaemonCore {
   void Settle();
 
  private:
-  SessionTable::Hooks TableHooks();
+  SinkFunctions TableFunctions();
   TransferDriver::Hooks DriverHooks();
   bool Send(Door::ConnectionId connection, const AttachReply& reply, const std::vector<int>& fds);
 
   ManualExecutor control_;
   LocalDevices& devices_;
+  TestSink sink_;
   SessionTable table_;
   TransferDriver driver_;
   ManualExecutor compute_;  // nobody compiles programs, so it has no tasks
