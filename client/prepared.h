@@ -114,9 +114,9 @@ StatusPtr PrepareChecked(const std::shared_ptr<Session>& session, const PostBatc
                          std::unique_ptr<ferry_prepared>* made);
 // Asks for the next firing; its number, from 1 in each life of the daemon, goes into `firing`.
 StatusPtr FirePrepared(ferry_prepared* prepared, uint64_t* firing);
-// As FirePrepared, but `fire` stores the word. `fire` is called with the place and with the number
-// of firings that are over. It must see to it that the word comes to say firing `place.fired` + 1.
-// If it fails the batch is as before. It runs under the batch's mutex.
+// As FirePrepared, but `fire` brings the word to firing `place.fired` + 1: it stores that, or
+// queues the store on a stream. `over` is the number of firings that are over. If `fire` fails the
+// batch is as before. It runs under the batch's mutex.
 using Fire = std::function<StatusPtr(const ferry_prepared::Place& place, uint64_t over)>;
 StatusPtr FirePreparedBy(ferry_prepared* prepared, uint64_t* firing, const Fire& fire);
 // One end of a prepared batch.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way of every batch, of transfers or of jobs, from a session to who carries it out: what
-// was posted before is answered as before, what is wrong with the batch is found by all who can
-// tell, and only then it gets ids and pins its arenas. All or nothing. Home: control.
+// TakeIn admits every batch, of transfers or of jobs, to a session. It repeats the earlier answer
+// to a batch that was posted before. It collects the violations that any checker finds. Only if
+// there are none the batch gets ids and pins its arenas: all or nothing. Home: control.
 #pragma once
 
 #include <vector>

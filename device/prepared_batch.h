@@ -34,8 +34,8 @@ class PreparedBatch {
   PreparedBatch(const PreparedBatch&) = delete;
   PreparedBatch& operator=(const PreparedBatch&) = delete;
 
-  // One more transfer of the batch may be fired; or one may not any more. Nothing fires before all
-  // may, so that transfers that belong together begin together.
+  // One more transfer of the batch is armed; one transfer fewer is. The batch fires only while all
+  // its transfers are armed, so that transfers that belong together begin together.
   void Arm();
   void Disarm();
   bool armed() const { return armed_.load(std::memory_order_acquire) == transfers_; }

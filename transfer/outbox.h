@@ -32,7 +32,8 @@ struct Armed {
   TransferId source;
   uint32_t source_batch = 0;
   uint32_t slot = 0;  // mapped: of the source's link page
-  // nccl: its bundle, and its place there: they are in ascending order.
+  // nccl: the number of the bundle, and the transfer's place in it. The bundle's bytes are those of
+  // its transfers by ascending `place`.
   uint64_t bundle = 0;
   uint64_t place = 0;
 };
@@ -86,8 +87,9 @@ struct GroupLaunch {
   std::vector<GroupChunk> chunks;
 };
 
-// A group of firings, some of which we send, waits for the other end's lane only: what it sends may
-// be gathered meanwhile. Its GroupLaunch follows, perhaps with fewer of them, or never does.
+// A group of firings, some of which we send, waits for the other end's lane only. The lane may
+// gather what the group sends meanwhile. A GroupLaunch with all or some of these firings follows,
+// or none does.
 struct GroupAhead {
   uint64_t ticket = 0;
   Clique clique;
@@ -95,9 +97,9 @@ struct GroupAhead {
   std::vector<GroupChunk> chunks;
 };
 
-// No further group is launched on this attempt of the clique's communicator; its CommunicatorEnd
-// follows when the groups that are under way are over: for a follower its own, for the leader those
-// of both daemons.
+// No further group is launched on this attempt of the clique's communicator. CommunicatorEnd
+// follows: at the follower once its own groups are over, at the leader once those of both daemons
+// are.
 struct CommunicatorClosing {
   Clique clique;
   uint32_t attempt = 0;

@@ -30,7 +30,7 @@ struct Offer {
   Route route = Route::kUnspecified;
   bool prepared = false;
   uint32_t slot = 0;       // prepared: of the link page, 0 if none was left
-  uint32_t uid = 0;        // of its client there; 0 also of daemons that do not say so
+  uint32_t uid = 0;        // of the client at the source
   bool continues = false;  // what is in flight at the source
 };
 // Source to destination: take apart the convoy that this offer was of. If it is matched, it stays a
@@ -67,7 +67,8 @@ struct Done {
   TransferId transfer;
   absl::Status status;
   Route route = Route::kUnspecified;
-  // To a Withdraw at the deadline of what is not matched: if there was time to look.
+  // Set only in the answer to a Withdraw of an unmatched send at its deadline: the halves that wait
+  // in its place. Null: no search was made.
   std::optional<NearTexts> near = std::nullopt;
 };
 struct Withdraw {
@@ -130,7 +131,7 @@ struct HandOver {
   int32_t priority = 0;
   bool unstaged = false;
 };
-// Destination to source: what is in no group yet shall not be.
+// Destination to source: put no further chunk of this pair into groups.
 struct TakeBack {
   TransferId transfer;
 };
@@ -166,17 +167,18 @@ struct GroupFailed {
   uint64_t number = 0;
   absl::Status status;
 };
-// Leader to follower: no further group goes on this attempt. If OK, close the communicator when its
-// groups are over and say so by the same message, for which the leader waits with its own end; else
-// abort it now, with all its groups. `number`: the group that failed, or 0 as in GroupFailed.
+// Leader to follower: no further group goes on this attempt. If `status` is OK the follower closes
+// the communicator once its groups are over, and then sends AttemptOver back; only then the leader
+// ends its rank. Else the follower aborts the communicator now, with all its groups. `number`: the
+// group that failed, or 0 as in GroupFailed.
 struct AttemptOver {
   Clique clique;
   uint32_t attempt = 0;
   uint64_t number = 0;
   absl::Status status;
 };
-// Follower to leader: end this attempt if it is idle, its communicator shall be closed; if `busy`,
-// when its groups on the way are over.
+// Follower to leader: close this attempt. Without `busy` the leader does so only if the attempt is
+// idle; with `busy` once the groups on their way are over.
 struct Evict {
   Clique clique;
   uint32_t attempt = 0;
@@ -192,8 +194,7 @@ using PeerMessage =
 struct PeerEvents {
   std::vector<PeerMessage> messages;
   std::vector<ArenaId> arenas_gone;
-  // Which event of its link and direction the first one is, from 1. 0: it has none, or comes from a
-  // daemon that does not count them.
+  // The number of the first event among those of its link and direction, from 1. 0: there is none.
   uint64_t first_event = 0;
   // The sender has split what it does for long. Its next frame follows as soon as it is made, and
   // the pairs of that frame may go into one group with the pairs of this one.

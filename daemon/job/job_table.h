@@ -62,10 +62,12 @@ class JobTable {
     std::function<bool(TransferId)> in_flight;
     // Ends a transfer: what it waits for will never be defined.
     std::function<void(TransferId, const absl::Status& why)> poison;
-    // For the transfers that jobs make by themselves: what is wrong with them; post them; the turn
-    // of one has come.
+    // For the transfers that jobs make by themselves. What is wrong with them; nothing: they may be
+    // posted.
     std::function<std::vector<TransferEngine::EntryError>(absl::Span<const TransferSpec>)> check;
+    // Posts them.
     std::function<void(absl::Time posted, TransferId first, std::vector<TransferSpec>)> post;
+    // The job's run has come to this transfer: its data is defined.
     std::function<void(TransferId)> define;
   };
   // The most programs that may wait to be compiled.

@@ -23,8 +23,8 @@ struct CommRecord {
   // Attempts that are to be closed when the follower's groups on them are over.
   absl::InlinedVector<uint32_t, 1> closing;
   absl::Status failing;  // at a follower: why the leader was asked to end the open one
-  int64_t timer = std::numeric_limits<int64_t>::max();  // at a leader, while it is opened: until
-                                                        // when, in Unix nanoseconds
+  // At a leader: the deadline of the opening, in Unix nanoseconds; the largest value: none.
+  int64_t timer = std::numeric_limits<int64_t>::max();
   double bytes_per_second = 0;  // of groups that are not small; 0: there was none
   // `missed` adds up the time that transfers on other routes would have saved on an open
   // communicator (CommBook::Miss). When it reaches `worth_opening` the communicator is opened, and

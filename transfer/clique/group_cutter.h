@@ -82,9 +82,10 @@ class GroupCutter {
   FairQueue& QueueOf(const PairName& pair, uint64_t bytes) {
     return pair.slot != 0 ? firings_ : bytes > options_.chunk_bytes ? large_ : small_;
   }
-  // Of the next of a queue so many bytes go.
+  // Cuts `bytes` from the queue's next item.
   void Take(FairQueue& queue, uint64_t bytes, std::vector<Chunk>& chunks);
-  // So many bytes in groups of at most `room`, or a chunk more: what the next one has.
+  // The size of the next group, if `bytes` go in groups of equal size, of at most `room` or a chunk
+  // more.
   uint64_t Evenly(uint64_t bytes, uint64_t room) const;
   void CutFirings(uint64_t room, std::vector<Chunk>& chunks);
   void CutOthers(uint64_t room, std::vector<Chunk>& chunks);

@@ -44,8 +44,8 @@ class GroupLeader {
   // False if the pair waits already.
   bool Add(absl::Time now, const Clique& clique, const PairName& pair, uint64_t bytes,
            int32_t priority, bool unstaged = false);
-  // While held a group that is not full waits for more pairs, which are about to come, though none
-  // of its clique is on its way; not longer than the cutter's age.
+  // While the clique is held, a group that is not full waits for more pairs, even if no other group
+  // of the clique is on its way; at most for GroupCutter::Options::age.
   void Hold(const Clique& clique, bool held);
   // Takes back what is left of a pair. False if nothing is.
   bool Remove(const Clique& clique, const PairName& pair);

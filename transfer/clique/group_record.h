@@ -41,7 +41,7 @@ struct GroupRecord {
   absl::Status why;                   // its attempt is being aborted for this; OK: it is not
   int64_t timer = Deadlines::kNever;  // Unix nanoseconds
   absl::Time began;                   // launched, and the first in its lane's queue
-  // It has run for `group_deadline` here; and, as the follower says, there.
+  // The group has run for longer than `group_deadline` here; the follower has said so of its end.
   bool late = false;
   bool late_there = false;
 

@@ -204,8 +204,8 @@ typedef struct ferry_block_table {
  * With has_defined_at = 1, defined_timeline = 5 and defined_value = 42 the transfer starts once the
  * application has called ferry_define(session, 5, 42), or has set a larger value.
  *
- * The deadline counts from posting. Until then the transfer must have started; a transfer by tcp,
- * ucx or nccl must also have ended, however far its bytes have come (EXECUTING). */
+ * The deadline counts from posting. A transfer that has not started by then ends. A transfer by
+ * tcp, ucx or nccl must have ended by then too, however far its bytes have come (EXECUTING). */
 typedef struct ferry_transfer {
   uint64_t remote_device; /* global id: destination of a send, source of a receive */
   const void* key; /* transfer key, 1 to 64 bytes, of one payload only: name the step in it too */

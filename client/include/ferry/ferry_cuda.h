@@ -20,8 +20,7 @@ extern "C" {
 struct CUstream_st;
 typedef struct CUstream_st* ferry_cuda_stream;
 
-/* ---- Memory
- * ---------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /* The kind of an arena's memory, and how the daemon gets at it. */
 enum {
@@ -37,9 +36,9 @@ FERRY_API int ferry_arena_cuda_device(const ferry_arena* arena);
 /* Makes an arena of `bytes` of the application's own device memory from `pointer`, which must be on
  * `device`. The memory stays the application's, which must not free it before the arena is freed
  * and its last transfer is over.
- *    - Memory of cuMemCreate that was created exportable as a POSIX descriptor is shown by that
- *      (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; at most 250 mappings in a
- *      row.
+ *   - Memory of cuMemCreate that was created exportable as a POSIX descriptor is shown by that
+ *     (FERRY_MEMORY_CUDA_VMM). `pointer` must be where a mapping begins; at most 250 mappings in a
+ *     row.
  *   - Memory of cudaMalloc (cuMemAlloc) is shown by IPC handle (FERRY_MEMORY_CUDA_IPC), which works
  *     within one PID namespace only, and not into the process that made it.
  * Stream-ordered pools and managed memory cannot be shared: FIELD_INVALID. ferry_arena_data is
@@ -53,8 +52,7 @@ FERRY_API ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint
                                                     const int* fds, const uint64_t* segment_bytes,
                                                     size_t count, ferry_arena** arena);
 
-/* ---- Streams
- * ---------------------------------------------------------------------------------------
+/* ---- Streams ----
  *
  * Each of these functions queues one operation on a stream and returns. The session, or the
  * prepared batch, must outlive what was queued. On a stream that is being captured they fail with
@@ -115,8 +113,7 @@ typedef struct ferry_stream_counts {
 /* The counts of this process, over all its sessions. */
 FERRY_API ferry_stream_counts ferry_stream_get_counts(void);
 
-/* ---- Allocator
- * -------------------------------------------------------------------------------------
+/* ---- Allocator ----
  *
  * For torch.cuda.memory.CUDAPluggableAllocator("libferry.so", "ferry_cuda_malloc",
  * "ferry_cuda_free"). Each allocation is an arena of one session of the process, which is opened
