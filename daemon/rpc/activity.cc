@@ -10,6 +10,7 @@
 #include "daemon/rpc/admin_rows.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/status_proto.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 namespace {

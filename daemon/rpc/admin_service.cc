@@ -25,6 +25,7 @@
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
 #include "ferry/admin/v1/admin.grpc.pb.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 namespace {
@@ -220,10 +221,10 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     const auto explain = [this, source, destination, bytes = request->bytes(),
                           response]() -> absl::Status {
       response->Clear();
-      ASSIGN_OR_RETURN(const std::vector<TransferEngine::RouteOption> options,
+      ASSIGN_OR_RETURN(const std::vector<RouteOption> options,
                        core_.rpc.driver.engine().view().Explain(core_.rpc.control.Now(), source,
                                                                 destination, bytes));
-      for (const TransferEngine::RouteOption& option : options) {
+      for (const RouteOption& option : options) {
         pb::RouteOption* out = response->add_options();
         out->set_route(static_cast<v1::Route>(option.route));
         out->set_available(option.available);
