@@ -302,7 +302,6 @@ void Daemon::Impl::MakeTables() {
   MakePeers(map.self, std::move(nodes));
   MakeDriver(std::move(map));
   MakeJobs();
-  driver->SetBounds(EngineBoundsOf(config));
   compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
@@ -385,6 +384,7 @@ void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {
 void Daemon::Impl::MakeDriver(DeviceMap map) {
   TransferEngine::Options options;
   options.order = config.transfer.order;
+  options.bounds = EngineBoundsOf(config);
   driver = std::make_unique<TransferDriver>(
       control, devices, *sessions, std::move(map), options,
       TransferDriver::Hooks{
@@ -411,7 +411,7 @@ void Daemon::Impl::MakeJobs() {
       JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
           .over = [this](const Ended& ended) { driver->Over(ended); },
-          .in_flight = [this](TransferId id) { return driver->engine().Find(id).has_value(); },
+          .in_flight = [this](TransferId id) { return driver->engine().view().Find(id).has_value(); },
           .poison = [this](TransferId id,
                            const absl::Status& why) { driver->EndPrepared(id, why); },
           .check =
@@ -438,7 +438,7 @@ absl::Status Daemon::Impl::MakeServers() {
       compute::DescribeCpu(JobThreads(config)), nvml.get(),
       [this] {
         return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
-                         driver->engine(), *jobs);
+                         driver->engine().view(), *jobs);
       },
       [this](absl::Duration timeout, ferry::Drain::Done done) {
         return drainer->Start(timeout, false, std::move(done));

@@ -137,7 +137,7 @@ struct Daemon::Impl {
   void ExportPeers(std::vector<prometheus::MetricFamily>& families);
   void ExportSessions(std::vector<prometheus::MetricFamily>& families);
   void ExportTransfers(std::vector<prometheus::MetricFamily>& families);
-  size_t in_flight() const { return driver->engine().in_flight() + jobs->in_flight(); }
+  size_t in_flight() const { return driver->engine().view().in_flight() + jobs->in_flight(); }
   // On control. Takes over all of `loaded`, or, if something in it needs a restart, nothing.
   absl::StatusOr<Reloaded> GoOverTo(const Config& loaded);
   void GoOverTo(const MembershipChange& change);

@@ -31,7 +31,7 @@ class Lines {
 
 std::string DumpState(const std::string& node, Incarnation incarnation, absl::Time now,
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
-                      const TransferEngine& engine, const JobTable& jobs) {
+                      const EngineView& transfers, const JobTable& jobs) {
   Lines out;
   out.Add("node ", node, " ", incarnation.ToString(), " version ", Version());
   out.Add("devices");
@@ -64,9 +64,9 @@ std::string DumpState(const std::string& node, Incarnation incarnation, absl::Ti
               arena->imported ? " imported" : "", " transfers ", arena->transfers);
     }
   }
-  out.Add("transfers ", engine.in_flight(), " offers waiting ", engine.waiting_offers(),
-          " messages ignored ", engine.ignored_messages());
-  for (const TransferRow& row : engine.List(kTransfersShown)) {
+  out.Add("transfers ", transfers.in_flight(), " offers waiting ", transfers.waiting_offers(),
+          " messages ignored ", transfers.ignored_messages());
+  for (const TransferRow& row : transfers.List(kTransfersShown)) {
     std::string waits_for = row.waits_for;
     if (row.prepared) {
       const PreparedView view = sessions.Find(SessionOf(row.transfer))->prepared().ViewOf(row);

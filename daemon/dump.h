@@ -10,12 +10,12 @@
 #include "daemon/local_devices.h"
 #include "daemon/peer_table.h"
 #include "daemon/session/session_table.h"
-#include "transfer/engine.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 
 std::string DumpState(const std::string& node, Incarnation incarnation, absl::Time now,
                       const LocalDevices& devices, const PeerTable& peers, SessionTable& sessions,
-                      const TransferEngine& engine, const JobTable& jobs);
+                      const EngineView& transfers, const JobTable& jobs);
 
 }  // namespace ferry

@@ -404,7 +404,7 @@ std::vector<PeerTable::Row> PeerTable::List() const {
     row.error = link->state == State::kUp ? (link->mapped ? "" : "mapped: " + link->mapped_error)
                                           : std::string(link->error.message());
     row.mapped = link->mapped;
-    row.drains_until = driver_->engine().DrainsUntil(link->id);
+    row.drains_until = driver_->engine().view().DrainsUntil(link->id);
     row.devices = link->config.devices;
     for (const PeerDeviceInfo& device : link->hello.devices) {
       row.told.push_back({device.id, device.name, device.gpu, device.uuid});

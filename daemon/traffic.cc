@@ -56,14 +56,14 @@ Moved Traffic::OnEnded(const Ended& ended, uint64_t firings) {
   return moved;
 }
 
-Traffic::View Traffic::Look(const TransferEngine& engine, SessionTable& sessions,
+Traffic::View Traffic::Look(const EngineView& transfers, SessionTable& sessions,
                             size_t oldest) const {
   home_.Check();
   View view;
   view.ways = ways_;
   view.fired = fired_;
   Firings firings(sessions);
-  engine.Visit([&](const TransferBrief& transfer) {
+  transfers.Visit([&](const TransferBrief& transfer) {
     Standing& standing = view.states[static_cast<size_t>(transfer.state)];
     ++standing.count;
     standing.oldest = std::min(standing.oldest, transfer.posted);

@@ -19,7 +19,8 @@
 #include "base/home.h"
 #include "base/ids.h"
 #include "daemon/moved.h"
-#include "transfer/engine.h"
+#include "transfer/engine_view.h"
+#include "transfer/outbox.h"
 
 namespace ferry {
 
@@ -55,7 +56,7 @@ class Traffic {
   Moved OnEnded(const Ended& ended, uint64_t firings);
   // Goes over everything in flight, so it costs time in proportion. View::oldest gets at most
   // `oldest` transfers.
-  View Look(const TransferEngine& engine, SessionTable& sessions, size_t oldest = 0) const;
+  View Look(const EngineView& transfers, SessionTable& sessions, size_t oldest = 0) const;
 
  private:
   Ways ways_;

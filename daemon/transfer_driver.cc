@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "daemon/intake.h"
 #include "transfer/device_map.h"
+#include "transfer/members.h"
 
 namespace ferry {
 namespace {
@@ -41,7 +42,8 @@ PostReply TransferDriver::Post(Session& session, PostBatch batch) {
       violations.push_back({absl::StrCat("buffers[", error.index, "]"), std::move(error.status)});
     }
   };
-  const bool refuses = draining_ && !(now < draining_until_ && engine_.IsInFlight(continued));
+  const bool refuses =
+      draining_ && !(now < draining_until_ && engine_.view().IsInFlight(continued));
   const Intake intake =
       TakeIn(session, batch, now,
              {refuses ? TakesNone("transfers") : absl::OkStatus(), CheckOwn(batch.device), check});
@@ -140,7 +142,7 @@ TransferDriver::CancelCounts TransferDriver::Cancel(Session& session,
 
 void TransferDriver::CancelAll(const absl::Status& why) {
   home_.Check();
-  for (const TransferRow& row : engine_.List(engine_.in_flight())) {
+  for (const TransferRow& row : engine_.view().List(engine_.view().in_flight())) {
     engine_.Cancel(control_.Now(), row.transfer, why);
   }
 }
@@ -149,11 +151,11 @@ TransferDriver::Unmatched TransferDriver::CancelUnmatched(
     const absl::Status& why, const std::function<bool(GlobalDeviceId)>& may_come) {
   home_.Check();
   Unmatched found;
-  for (const TransferRow& row : engine_.List(engine_.in_flight())) {
+  for (const TransferRow& row : engine_.view().List(engine_.view().in_flight())) {
     // One that was offered may have a partner after all: then the peer answers that it is too late.
     const absl::string_view state = row.state;
     if (state != "waiting" && state != "offered") continue;
-    if (engine_.Continues(row.transfer) ||
+    if (engine_.view().Continues(row.transfer) ||
         may_come(row.side == Side::kSend ? row.key.destination : row.key.source)) {
       ++found.left;
     } else if (engine_.Cancel(control_.Now(), row.transfer, why)) {
@@ -416,7 +418,7 @@ void TransferDriver::FlushPeers(bool more) {
   // A peer that cannot be told any more is lost, of which the engine hears.
   for (auto& [peer, messages] : std::exchange(to_peers_, {})) {
     // What answers a part of the peer's is a part as well.
-    hooks_.send(peer, std::move(messages), more || engine_.HasMore(peer));
+    hooks_.send(peer, std::move(messages), more || engine_.view().HasMore(peer));
   }
 }
 

@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "base/home.h"
 #include "daemon/comm_table.h"
@@ -192,7 +193,7 @@ class TransferDriver {
     metrics_.OnRejected(why);
   }
   Traffic::View LookAtTraffic(size_t oldest = 0) const {
-    return traffic_.Look(engine_, sessions_, oldest);
+    return traffic_.Look(engine_.view(), sessions_, oldest);
   }
   CommTable& comms() { return comms_; }
 

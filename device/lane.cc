@@ -13,12 +13,17 @@
 #include <cerrno>
 #include <condition_variable>
 #include <map>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "base/check.h"
+#include "base/fd.h"
 #include "base/home.h"
+#include "base/mutex.h"
 
 namespace ferry {
 namespace {

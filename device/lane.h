@@ -11,15 +11,10 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "base/executor.h"
-#include "base/fd.h"
 #include "base/ids.h"
-#include "base/mutex.h"
 
 namespace ferry {
 

@@ -134,6 +134,9 @@ def too_long(line):
 def problems_of_page(path, lines, names):
     """(rule, text) of each problem of a Markdown page."""
     folder = os.path.dirname(path)
+    first = lines[0].rstrip("\n") if lines else ""
+    if folder and os.path.basename(path) == "README.md" and first != f"# {folder}":
+        yield "readme", f"{path}:1: begins with '{first}', not with '# {folder}'"
     long_lines = [number for number, line in prose_of(lines) if too_long(line)]
     if long_lines:
         more = f", and {len(long_lines) - 1} more" if len(long_lines) > 1 else ""

@@ -10,12 +10,14 @@ import os
 import re
 import sys
 
+import check_classes
 import check_functions
 import check_names
 
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 70
 MAX_CLASS_FILES = 2
+MAX_METHODS = 40  # that a class declares; check_classes.py says what counts
 PRODUCT = ("base/", "device/", "transfer/", "compute/", "daemon/", "client/", "tools/", "bench/", "examples/")
 LIBRARIES = ("base/", "device/", "transfer/", "compute/", "daemon/", "client/")
 CPP = (".cc", ".h", ".hpp", ".c")
@@ -126,8 +128,12 @@ def problems_of(path, lines):
 
 
 def sizes_of(sources):
-    """(rule, FILE:NAME, size, text) of functions that are too long and of classes in too many files."""
+    """(rule, what, size, text) of functions that are too long and of classes that are too large.
+
+    A class is what `FOLDER:NAME` names, with the top folder; X::Impl is X.
+    """
     places = {}  # (top folder, class) -> files
+    methods = {}  # (top folder, class) -> how many there are, and where the first one is
     for path, text in sources:
         for name, first, last in check_functions.functions_of(text):
             size = last - first + 1
@@ -135,11 +141,20 @@ def sizes_of(sources):
                 yield ("function", f"{path}:{name}", size,
                        f"{path}:{first}: {name} has {size} lines, more than {MAX_FUNCTION_LINES}")
             if path.endswith(".cc") and "::" in name:
-                places.setdefault((path.split("/")[0], name.rpartition("::")[0]), set()).add(path)
+                owner = check_classes.owner_of(name.rpartition("::")[0])
+                places.setdefault((path.split("/")[0], owner), set()).add(path)
+        for name, line, _ in check_classes.methods_of(text):
+            key = path.split("/")[0], check_classes.owner_of(name)
+            count, place = methods.get(key, (0, f"{path}:{line}"))
+            methods[key] = count + 1, place
     for (top, name), paths in sorted(places.items()):
         if len(paths) > MAX_CLASS_FILES:
             yield ("class", f"{top}:{name}", len(paths),
                    f"{top}: {name} is in {len(paths)} .cc files, more than {MAX_CLASS_FILES}: {', '.join(sorted(paths))}")
+    for (top, name), (count, place) in sorted(methods.items()):
+        if count > MAX_METHODS:
+            yield ("methods", f"{top}:{name}", count,
+                   f"{place}: {name} declares {count} methods, more than {MAX_METHODS}: take it apart along its data")
 
 
 def all_problems(paths):

@@ -2,6 +2,7 @@
 #include "transfer/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "base/status.h"
 #include "transfer/device_map.h"
 #include "transfer/engine_state.h"
+#include "transfer/matcher.h"
 
 namespace ferry {
 namespace {
@@ -26,6 +28,10 @@ size_t PeersIn(const DeviceMap& devices) {
   return std::max<size_t>(peers, devices.node_names.size());
 }
 
+OfferBook::Bounds OfferBoundsOf(const EngineOptions::Bounds& bounds) {
+  return {bounds.offers_per_peer, bounds.record_bytes_per_peer};
+}
+
 // Of each peer's tombstones: records, keys and texts.
 constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
 
@@ -34,19 +40,19 @@ constexpr uint64_t kTombstoneBytes = uint64_t{32} << 20;
 TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
     : devices(std::move(devices_in)),
       options(std::move(options_in)),
-      routes(devices, owners, options.order, options.by_estimate,
+      routes(devices, owners, options.order, options.bounds.by_estimate,
              [this](const Clique& clique) { return std::as_const(cliques).comms().Find(clique); }),
-      offers({options.offers_per_peer, options.record_bytes_per_peer}, PeersIn(devices)),
+      offers(OfferBoundsOf(options.bounds), PeersIn(devices)),
       peers(PeersIn(devices)),
       tombstones(peers.size(), options.tombstones_per_peer, kTombstoneBytes),
       context{devices, owners, peers, clock, out},
       members(context),
       drains(context, halves),
-      view(context, halves, offers),
-      long_waits(context, halves, offers, view,
+      long_waits(context, halves, offers,
                  {.split_up = [this](Posted& convoy) { convoys.SplitUp(convoy); },
                   .take_apart = [this](Offered& convoy) { convoys.TakeApart(convoy); }}),
-      clique_context{devices, owners, routes, options.cliques, clock, out},
+      clique_context{devices, owners, routes, options.cliques, options.bounds.group_time,
+                     clock,   out},
       cliques(clique_context,
               [this](PeerId peer, const Clique& clique, const PairName& name, bool receives) {
                 return answers.LoadOf(peer, clique, name, receives);
@@ -65,9 +71,18 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
                                 absl::Status why) { early.CancelHalf(half, std::move(why)); },
                .on_offer =
                    [this](absl::Time now, PeerId peer, Offer&& offer) {
-                     if (!OnOffer(now, peer, std::move(offer))) ++ignored;
+                     if (!offer_rules.OnOffer(now, peer, std::move(offer))) ++ignored;
                    }}),
-      early(context, books, members, launches, ends, destination, convoys) {
+      early(context, books, members, launches, ends, destination, convoys),
+      offer_rules(context, books, drains, destination, convoys, early),
+      view(context, {.halves = halves,
+                     .offers = offers,
+                     .tombstones = tombstones,
+                     .members = members,
+                     .drains = drains,
+                     .routes = routes,
+                     .cliques = cliques,
+                     .ignored_messages = ignored}) {
   for (Peer& peer : peers) {
     peer.last_error = absl::UnavailableError("no connection yet");
     routes.AddPeer();
@@ -109,59 +124,6 @@ absl::Status TransferEngine::Impl::CheckOne(const TransferSpec& spec,
   return absl::OkStatus();
 }
 
-std::vector<TransferEngine::EntryError> TransferEngine::Impl::Check(
-    absl::Span<const TransferSpec> batch) const {
-  std::vector<EntryError> errors;
-  absl::flat_hash_set<HashedKey> keys;
-  if (batch.size() > 1) keys.reserve(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const HashedKey key(batch[i].key);
-    absl::Status status = CheckOne(batch[i], key);
-    if (status.ok() && batch.size() > 1 && !keys.insert(key).second) {
-      status = Error(
-          absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
-          absl::StrCat("transfer of ", Describe(batch[i].key), ": the batch has this key twice"));
-    }
-    if (!status.ok()) errors.push_back({i, std::move(status)});
-  }
-  return errors;
-}
-
-void TransferEngine::Impl::Post(absl::Time now, SessionId session, uint64_t first_sequence,
-                                absl::Span<TransferSpec> batch) {
-  if (batch.empty()) return;
-  const bool sends = batch[0].side == Side::kSend;
-  const MatchKey& key = batch[0].key;
-  // The batch's own device, and the first one's other: so short a text is not allocated.
-  FlightRecorder::Get().Record(
-      sends ? "post.send" : "post.receive", MakeTransferId(session, first_sequence),
-      (sends ? key.source : key.destination).value(), batch.size(),
-      absl::StrCat(sends ? "to " : "from ", (sends ? key.destination : key.source).value()));
-  halves.Expect(session, batch.size());
-  if (sends) {
-    Grow(out.messages, batch.size());
-  } else {
-    Grow(out.launches, batch.size());
-  }
-  for (size_t i = 0; i < batch.size();) {
-    const ConvoyRules::NextOfBatch next = convoys.NextOf(batch.subspan(i));
-    const size_t end = i + next.count;
-    if (next.as_convoy) {
-      convoys.PostConvoy(now, MakeTransferId(session, first_sequence + i),
-                         batch.subspan(i, next.count));
-      i = end;
-    }
-    for (; i < end; ++i) {
-      const PeerId other = context.OtherEndOf(batch[i]);
-      Posted& half =
-          halves.Add(now, MakeTransferId(session, first_sequence + i), std::move(batch[i]), other);
-      half.batch = MakeTransferId(session, first_sequence);
-      half.batch_size = static_cast<uint32_t>(batch.size());
-      PostOne(now, half);
-    }
-  }
-}
-
 void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   const TransferSpec& spec = half.spec;
   if (!spec.defined) tables.WatchDefined(half);
@@ -192,21 +154,6 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
   }
 }
 
-void TransferEngine::Impl::OnDefined(TransferId id) {
-  Posted* half = halves.Find(id);
-  if (half == nullptr || !half->watched) return;
-  half->watched = false;
-  if (half->spec.prepared) return OnWanted(*half);
-  half->spec.defined = true;
-  if (half->spec.side == Side::kReceive) {
-    if (half->state.Is<HalfState::Matched>()) destination.Start(*half);
-  } else if (context.Ours(*half)) {
-    if (half->state.Is<HalfState::Matched>()) destination.Start(*halves.Find(half->partner));
-  } else if (!half->state.Is<HalfState::Waiting>()) {
-    context.Send(half->peer, Ready{id});
-  }
-}
-
 void TransferEngine::Impl::OnWanted(Posted& half) {
   half.wanted = true;
   if (half.spec.side == Side::kSend) {
@@ -222,7 +169,7 @@ void TransferEngine::Impl::Want(PeerId peer) {
   out.wanted_peers.push_back(peer);
 }
 
-// --- The public class only passes on.
+// --- The public class.
 
 TransferEngine::TransferEngine(DeviceMap devices, Options options)
     : impl_(std::make_unique<Impl>(std::move(devices), std::move(options))) {}
@@ -230,30 +177,83 @@ TransferEngine::~TransferEngine() = default;
 
 void TransferEngine::SetBounds(const Bounds& bounds) {
   home_.Check();
-  Options& options = impl_->options;
-  options.by_estimate = bounds.by_estimate;
+  impl_->options.bounds = bounds;
   impl_->routes.SetByEstimate(bounds.by_estimate);
-  options.cliques.group_time = bounds.group_time;
-  impl_->offers.SetBounds({bounds.offers_per_peer, bounds.record_bytes_per_peer});
+  impl_->offers.SetBounds(OfferBoundsOf(bounds));
 }
 
 std::vector<TransferEngine::EntryError> TransferEngine::Check(
     absl::Span<const TransferSpec> batch) const {
   home_.Check();
-  return impl_->Check(batch);
+  std::vector<EntryError> errors;
+  absl::flat_hash_set<HashedKey> keys;
+  if (batch.size() > 1) keys.reserve(batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const HashedKey key(batch[i].key);
+    absl::Status status = impl_->CheckOne(batch[i], key);
+    if (status.ok() && batch.size() > 1 && !keys.insert(key).second) {
+      status = Error(
+          absl::StatusCode::kAlreadyExists, Reason::kKeyInUse,
+          absl::StrCat("transfer of ", Describe(batch[i].key), ": the batch has this key twice"));
+    }
+    if (!status.ok()) errors.push_back({i, std::move(status)});
+  }
+  return errors;
 }
 
 void TransferEngine::Post(absl::Time now, SessionId session, uint64_t first_sequence,
                           absl::Span<TransferSpec> batch) {
   home_.Check();
   impl_->clock = now;
-  impl_->Post(now, session, first_sequence, batch);
+  if (batch.empty()) return;
+  const bool sends = batch[0].side == Side::kSend;
+  const MatchKey& key = batch[0].key;
+  // The batch's own device, and the first one's other: so short a text is not allocated.
+  FlightRecorder::Get().Record(
+      sends ? "post.send" : "post.receive", MakeTransferId(session, first_sequence),
+      (sends ? key.source : key.destination).value(), batch.size(),
+      absl::StrCat(sends ? "to " : "from ", (sends ? key.destination : key.source).value()));
+  impl_->halves.Expect(session, batch.size());
+  if (sends) {
+    Grow(impl_->out.messages, batch.size());
+  } else {
+    Grow(impl_->out.launches, batch.size());
+  }
+  for (size_t i = 0; i < batch.size();) {
+    const ConvoyRules::NextOfBatch next = impl_->convoys.NextOf(batch.subspan(i));
+    const size_t end = i + next.count;
+    if (next.as_convoy) {
+      impl_->convoys.PostConvoy(now, MakeTransferId(session, first_sequence + i),
+                                batch.subspan(i, next.count));
+      i = end;
+    }
+    for (; i < end; ++i) {
+      const PeerId other = impl_->context.OtherEndOf(batch[i]);
+      Posted& half = impl_->halves.Add(now, MakeTransferId(session, first_sequence + i),
+                                       std::move(batch[i]), other);
+      half.batch = MakeTransferId(session, first_sequence);
+      half.batch_size = static_cast<uint32_t>(batch.size());
+      impl_->PostOne(now, half);
+    }
+  }
 }
 
-void TransferEngine::OnDefined(absl::Time now, TransferId transfer) {
+void TransferEngine::OnDefined(absl::Time now, TransferId id) {
   home_.Check();
   impl_->clock = now;
-  impl_->OnDefined(transfer);
+  Posted* half = impl_->halves.Find(id);
+  if (half == nullptr || !half->watched) return;
+  half->watched = false;
+  if (half->spec.prepared) return impl_->OnWanted(*half);
+  half->spec.defined = true;
+  if (half->spec.side == Side::kReceive) {
+    if (half->state.Is<HalfState::Matched>()) impl_->destination.Start(*half);
+  } else if (impl_->context.Ours(*half)) {
+    if (half->state.Is<HalfState::Matched>())
+      impl_->destination.Start(*impl_->halves.Find(half->partner));
+  } else if (!half->state.Is<HalfState::Waiting>()) {
+    impl_->context.Send(half->peer, Ready{id});
+  }
 }
 
 bool TransferEngine::Cancel(absl::Time now, TransferId transfer, const absl::Status& why) {
@@ -287,29 +287,10 @@ void TransferEngine::SetDraining(absl::Time now, std::optional<absl::Time> until
   home_.Check();
   impl_->clock = now;
   impl_->drains.Set(until);
-  impl_->RefuseOffers();
-}
-
-PeerId TransferEngine::AddPeer(const std::string& name,
-                               absl::Span<const GlobalDeviceId> node_devices) {
-  home_.Check();
-  return impl_->AddPeer(name, node_devices);
-}
-
-void TransferEngine::RemovePeer(absl::Time now, PeerId peer, const absl::Status& why) {
-  home_.Check();
-  impl_->clock = now;
-  impl_->RemovePeer(peer, why);
+  impl_->offer_rules.RefuseAll();
 }
 
 const DeviceMap& TransferEngine::devices() const { return impl_->devices; }
-
-void TransferEngine::OnPeerUp(absl::Time now, PeerId peer, RouteTable routes,
-                              absl::flat_hash_set<GlobalDeviceId> gpus) {
-  home_.Check();
-  impl_->clock = now;
-  impl_->OnPeerUp(now, peer, std::move(routes), std::move(gpus));
-}
 
 void TransferEngine::OnPeerRoutes(PeerId peer, RouteTable routes) {
   home_.Check();
@@ -323,21 +304,10 @@ void TransferEngine::OnPeerLost(absl::Time now, PeerId peer, const absl::Status&
   impl_->OnPeerLost(peer, why, established);
 }
 
-void TransferEngine::OnMessage(absl::Time now, PeerId peer, PeerMessage&& message) {
-  home_.Check();
-  impl_->clock = now;
-  impl_->OnMessage(now, peer, std::move(message));
-}
-
 void TransferEngine::OnMore(absl::Time now, PeerId peer, bool more) {
   home_.Check();
   impl_->clock = now;
   if (peer.value() < impl_->peers.size()) impl_->cliques.OnMore(peer, more);
-}
-
-bool TransferEngine::HasMore(PeerId peer) const {
-  home_.Check();
-  return impl_->cliques.HasMore(peer);
 }
 
 void TransferEngine::OnLaunchDone(absl::Time now, TransferId transfer, uint32_t attempt,
@@ -383,14 +353,14 @@ void TransferEngine::OnCommunicatorFailed(absl::Time now, const Clique& clique, 
                                           const absl::Status& status) {
   home_.Check();
   impl_->clock = now;
-  impl_->cliques.OnCommunicatorFailed(clique, attempt, status);
+  impl_->cliques.attempt_ends().OnCommunicatorFailed(clique, attempt, status);
   impl_->answers.OnCliqueEvents();
 }
 
 void TransferEngine::EvictCommunicator(absl::Time now, const Clique& clique, bool busy) {
   home_.Check();
   impl_->clock = now;
-  impl_->cliques.EvictCommunicator(clique, busy);
+  impl_->cliques.attempt_ends().EvictCommunicator(clique, busy);
 }
 
 absl::Status TransferEngine::WarmCommunicator(absl::Time now, const Clique& clique) {
@@ -409,12 +379,24 @@ void TransferEngine::OnTime(absl::Time now) {
   home_.Check();
   impl_->clock = now;
   impl_->early.OnTime(now);
-  while (impl_->cliques.OnTime()) impl_->answers.OnCliqueEvents();
+  while (impl_->cliques.attempt_ends().OnTime()) impl_->answers.OnCliqueEvents();
 }
 
 absl::Time TransferEngine::NextDeadline() const {
   home_.Check();
   return std::min(impl_->early.NextTime(), impl_->cliques.NextTime());
+}
+
+const EngineView& TransferEngine::view() const {
+  home_.Check();
+  return impl_->view;
+}
+
+std::string TransferEngine::WaitText(absl::Time now, TransferId transfer) {
+  home_.Check();
+  impl_->clock = now;
+  const Posted* const half = impl_->halves.Find(transfer);
+  return half == nullptr ? "" : impl_->long_waits.WaitText(*half);
 }
 
 Outbox TransferEngine::TakeOutbox(bool cut_groups) {
@@ -426,7 +408,7 @@ Outbox TransferEngine::TakeOutbox(bool cut_groups) {
     impl_->answers.OnCliqueEvents();
   }
   // Here, and not when the last half ends: that may be in the midst of a walk over others.
-  if (impl_->drains.SetAgainIfEmpty()) impl_->RefuseOffers();
+  if (impl_->drains.SetAgainIfEmpty()) impl_->offer_rules.RefuseAll();
   for (PeerId peer : impl_->out.wanted_peers) impl_->peers[peer.value()].wanted = false;
   return std::exchange(impl_->out, Outbox());
 }

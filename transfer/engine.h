@@ -38,33 +38,26 @@
 // (OnFiringWanted, Fire) it is put into groups of its own.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
-#include "absl/container/btree_map.h"
-#include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/home.h"
+#include "base/ids.h"
+#include "transfer/clique/group.h"
 #include "transfer/engine_options.h"
-#include "transfer/matcher.h"
-#include "transfer/members.h"
+#include "transfer/engine_view.h"
 #include "transfer/outbox.h"
 #include "transfer/peer_message.h"
-#include "transfer/route_choice.h"
 #include "transfer/route_table.h"
-#include "transfer/transfer_row.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -72,13 +65,7 @@ namespace ferry {
 class TransferEngine {
  public:
   using Options = EngineOptions;
-  // Those of the options that may change while transfers are posted.
-  struct Bounds {
-    bool by_estimate = true;
-    size_t offers_per_peer = 400'000;
-    uint64_t record_bytes_per_peer = uint64_t{512} << 20;
-    absl::Duration group_time = absl::Milliseconds(2);
-  };
+  using Bounds = EngineOptions::Bounds;
 
   TransferEngine(DeviceMap devices, Options options);
   ~TransferEngine();
@@ -155,13 +142,6 @@ class TransferEngine {
   // wait for them, at most GroupCutter::Options::age. The call comes before OnMessage for what came
   // in the same frame.
   void OnMore(absl::Time now, PeerId peer, bool more);
-  bool HasMore(PeerId peer) const;
-  // Until when a peer whose link is up drains, as its daemon has given SetDraining; none: it
-  // serves.
-  std::optional<absl::Time> DrainsUntil(PeerId peer) const;
-
-  // The bytes that this daemon keeps for the offers of a peer.
-  uint64_t RecordBytesFor(PeerId peer) const;
 
   // --- From lanes.
 
@@ -216,38 +196,11 @@ class TransferEngine {
 
   // --- To look at.
 
+  const EngineView& view() const;
   // What a transfer of Outbox::long_waits waits for, for how long, and what there is instead. "" if
-  // it is over.
+  // it is over. Not const, and so not the view's: looking for what there is instead takes from what
+  // may be spent on that.
   std::string WaitText(absl::Time now, TransferId transfer);
-  // At most `limit`, oldest first.
-  std::vector<TransferRow> List(size_t limit) const;
-  // Of everything in flight, oldest first.
-  void Visit(absl::FunctionRef<void(const TransferBrief&)> visit) const;
-  std::optional<TransferRow> Find(TransferId transfer) const;
-  // At most `limit`, by peer and id.
-  std::vector<WaitingOfferRow> ListOffers(size_t limit) const;
-  size_t in_flight() const;
-  bool IsInFlight(TransferId transfer) const;
-  // Whether the transfer is in flight, and what it continues is too.
-  bool Continues(TransferId transfer) const;
-  size_t in_flight(SessionId session) const;
-  size_t waiting_offers() const;  // of peers, unmatched
-  // The unmatched offers of each peer that has any, which `offers_per_peer` bounds. Counted anew,
-  // for tests.
-  absl::btree_map<PeerId, size_t> OffersHeld() const;
-  // Members of domains, ours and what peers have told.
-  const Members& members() const;
-  // What `tombstones_per_peer` bounds.
-  size_t TombstonesHeld(PeerId peer) const;
-  size_t waiting_pairs() const;  // for a group, in cliques that we lead
-  size_t groups() const;         // that ask for a lane or run
-  uint64_t ignored_messages() const;
-  using RouteOption = ferry::RouteOption;
-  // In the configured order. INVALID_ARGUMENT/DEVICE_UNKNOWN: no node has one of the devices, or
-  // neither is ours.
-  absl::StatusOr<std::vector<RouteOption>> Explain(absl::Time now, GlobalDeviceId source,
-                                                   GlobalDeviceId destination,
-                                                   uint64_t bytes) const;
 
  private:
   struct Impl;

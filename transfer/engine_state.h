@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state behind TransferEngine, private to engine*.cc: the books, and the rules that read and
-// change them. engine.cc posts, engine_peer.cc has peers, their messages and offers; all else that
-// becomes of a transfer say the rules (transfer/rules):
+// change them. engine.cc posts, engine_peer.cc has peers and their messages; all else that becomes
+// of a transfer say the rules (transfer/rules):
 //
 //   HalfTables        which tables a half or an offer is in
 //   LaunchRules       what is the same of a launch at either end
@@ -11,6 +11,7 @@
 //   Answers           what lanes and groups answer, and to whose rules that goes
 //   ConvoyRules       what goes as one, and is taken apart
 //   EarlyEnds         cancel, a client's death, a deadline
+//   OfferRules        which offers of peers are kept, and which are answered
 //
 // Each calls only those above it, but for the hooks of ConvoyRules and of the books.
 //
@@ -20,14 +21,10 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "base/ids.h"
 #include "transfer/clique/cliques.h"
 #include "transfer/convoy_pauses.h"
 #include "transfer/device_owners.h"
@@ -37,6 +34,7 @@
 #include "transfer/engine_view.h"
 #include "transfer/half_book.h"
 #include "transfer/long_waits.h"
+#include "transfer/matcher.h"
 #include "transfer/member_news.h"
 #include "transfer/offer_book.h"
 #include "transfer/peer_state.h"
@@ -50,6 +48,7 @@
 #include "transfer/rules/half_ends.h"
 #include "transfer/rules/half_tables.h"
 #include "transfer/rules/launch_rules.h"
+#include "transfer/rules/offer_rules.h"
 #include "transfer/rules/source_rules.h"
 #include "transfer/tombstones.h"
 
@@ -60,45 +59,22 @@ struct TransferEngine::Impl {
 
   // --- engine.cc: posting.
 
-  std::vector<EntryError> Check(absl::Span<const TransferSpec> batch) const;
   absl::Status CheckOne(const TransferSpec& spec, const HashedKey& key) const;
-  void Post(absl::Time now, SessionId session, uint64_t first_sequence,
-            absl::Span<TransferSpec> batch);
   void PostOne(absl::Time now, Posted& half);
-  // A word that the half's daemon watches is reached.
-  void OnDefined(TransferId id);
-  // The same of a prepared half on ucx: our word allows the next firing.
+  // A prepared half on ucx: our word allows the next firing.
   void OnWanted(Posted& half);
   // A link to the peer is needed.
   void Want(PeerId peer);
 
-  // --- engine_peer.cc: peers that come and leave, and their messages.
+  // --- engine_peer.cc: peers.
 
-  PeerId AddPeer(const std::string& name, absl::Span<const GlobalDeviceId> node_devices);
-  void RemovePeer(PeerId peer, const absl::Status& why);
-  void OnPeerUp(absl::Time now, PeerId peer, RouteTable routes,
-                absl::flat_hash_set<GlobalDeviceId> gpus);
   void OnPeerLost(PeerId peer, const absl::Status& why, bool established);
-  void OnMessage(absl::Time now, PeerId peer, PeerMessage&& message);
-
-  // --- engine_peer.cc: offers of peers.
-
-  // False for an offer that makes no sense.
-  bool OnOffer(absl::Time now, PeerId peer, Offer&& offer);
-  // Keeps an offer that is in the matcher, or answers it.
-  void LetWait(absl::Time now, Offered& offered);
-  // The end of an offer that is not in the matcher. It is destroyed afterwards.
-  void Answer(Offered& offered, absl::Status why);
-  // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
-  absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);
-  // This daemon drains: the offers that no receive may be posted for are answered.
-  void RefuseOffers();
   // Ends the receives that the peer, which drains, will have no send for.
   bool OnDraining(PeerId peer, const Draining& message);
 
   DeviceMap devices;
   DeviceOwners owners{devices.owner};  // the same, and who had what before
-  Options options;                     // constant but for what SetBounds sets
+  Options options;                     // constant but for its bounds
   RouteChoice routes;
   TransferMatcher matcher;
   HalfBook halves;
@@ -111,7 +87,6 @@ struct TransferEngine::Impl {
   EngineContext context;
   MemberNews members;
   DrainNews drains;
-  EngineView view;
   LongWaits long_waits;
   CliqueContext clique_context;
   Cliques cliques;
@@ -124,7 +99,9 @@ struct TransferEngine::Impl {
   Answers answers;
   ConvoyRules convoys;
   EarlyEnds early;
+  OfferRules offer_rules;
   uint64_t ignored = 0;  // messages that made no sense
+  EngineView view;
 };
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/nearest.h"
 #include "base/status.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 namespace {
@@ -232,7 +233,7 @@ std::string LongWaits::WaitText(const Posted& half) {
   if (half.spec.deadline != absl::InfiniteFuture()) {
     absl::StrAppend(&text, " of ", DurationText(half.spec.deadline - half.posted));
   }
-  absl::StrAppend(&text, " for ", view_.WaitsFor(half));
+  absl::StrAppend(&text, " for ", WaitsFor(context_, half));
   if (half.state.matched()) return text;
   const Side other = half.spec.side == Side::kSend ? Side::kReceive : Side::kSend;
   for (const std::string& near_text : Look(other, half.spec.key).value_or(NearTexts())) {

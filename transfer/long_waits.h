@@ -19,13 +19,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/home.h"
 #include "transfer/deadlines.h"
 #include "transfer/engine_context.h"
-#include "transfer/engine_view.h"
 #include "transfer/half_book.h"
 #include "transfer/near_misses.h"
 #include "transfer/offer_book.h"
@@ -40,13 +40,8 @@ class LongWaits {
     std::function<void(Posted& convoy)> split_up;
     std::function<void(Offered& convoy)> take_apart;
   };
-  LongWaits(const EngineContext& context, HalfBook& halves, OfferBook& offers,
-            const EngineView& view, Hooks hooks)
-      : context_(context),
-        halves_(halves),
-        offers_(offers),
-        view_(view),
-        hooks_(std::move(hooks)) {}
+  LongWaits(const EngineContext& context, HalfBook& halves, OfferBook& offers, Hooks hooks)
+      : context_(context), halves_(halves), offers_(offers), hooks_(std::move(hooks)) {}
 
   // --- Who waits for long.
 
@@ -96,7 +91,6 @@ class LongWaits {
   const EngineContext& context_;
   HalfBook& halves_;
   OfferBook& offers_;
-  const EngineView& view_;
   const Hooks hooks_;
   NearMisses near_;
   Deadlines looks_;

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "transfer/engine.h"
 #include "transfer/prepared_slots.h"
 
 namespace ferry {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"

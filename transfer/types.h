@@ -3,12 +3,12 @@
 // checked where data enters the daemon (daemon/rpc/convert) and relied on further in.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"

@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "transfer/engine_options.h"
 #include "transfer/types.h"
 
 namespace ferry {
@@ -94,13 +96,15 @@ struct Config {
     uint32_t connects_per_second = 500;
     // Bytes of calls of one uid that have arrived and are not handled yet, incomplete messages too.
     uint64_t rpc_bytes_per_uid = uint64_t{256} << 20;
-    uint32_t offers_per_peer = 400'000;  // unmatched offers of one peer that wait here
+    // Unmatched offers of one peer that wait here.
+    uint32_t offers_per_peer = EngineOptions::Bounds().offers_per_peer;
     // Bytes of what the daemon remembers of the transfers of one session that are not over:
     // records, keys, layouts.
     uint64_t session_kept_bytes = uint64_t{256} << 20;
-    uint64_t uid_kept_bytes = uint64_t{1} << 30;     // the same, of all sessions of one uid
-    uint64_t peer_kept_bytes = uint64_t{512} << 20;  // the same, of the offers of one peer
-    uint64_t gpu_bytes = uint64_t{1} << 50;          // bytes of all arenas on one GPU
+    uint64_t uid_kept_bytes = uint64_t{1} << 30;  // the same, of all sessions of one uid
+    // The same, of the offers of one peer.
+    uint64_t peer_kept_bytes = EngineOptions::Bounds().record_bytes_per_peer;
+    uint64_t gpu_bytes = uint64_t{1} << 50;  // bytes of all arenas on one GPU
     // Bytes of memory that one job takes beside its buffers
     uint64_t job_bytes = uint64_t{4} << 30;
     // Bytes of memory of all jobs that send or receive by themselves.
@@ -151,7 +155,7 @@ struct Config {
       absl::Duration idle = absl::Minutes(10);
       // How long a group of large transfers may take. Small transfers wait behind two such groups
       // at most.
-      absl::Duration group_time = absl::Milliseconds(2);
+      absl::Duration group_time = EngineOptions::Bounds().group_time;
       // NCCL's variables and their values; each replaces what the daemon's environment has.
       std::map<std::string, std::string> environment;
     } nccl;

@@ -10,6 +10,7 @@
 #include "daemon/rpc/admin_rows.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/status_proto.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 namespace {
@@ -101,12 +102,12 @@ void SetSessions(const AdminCore& core, const Traffic::View& view, pb::GetActivi
 
 void SetActivity(const AdminCore& core, size_t limit, pb::GetActivityResponse* out) {
   const absl::Time now = core.rpc.control.Now();
-  const TransferEngine& engine = core.rpc.driver.engine();
+  const EngineView& transfers = core.rpc.driver.engine().view();
   out->set_node(core.config.node.name);
   out->set_incarnation(core.incarnation.value());
   SetDuration(now - core.started, out->mutable_uptime());
   out->set_draining(core.rpc.driver.draining());
-  out->set_transfers_in_flight(engine.in_flight());
+  out->set_transfers_in_flight(transfers.in_flight());
   out->set_jobs_in_flight(core.rpc.jobs.in_flight());
   const Traffic::View view = core.rpc.driver.LookAtTraffic(limit);
   SetDevices(core, now, view, out);
@@ -114,7 +115,7 @@ void SetActivity(const AdminCore& core, size_t limit, pb::GetActivityResponse* o
   SetPeers(core, now, view, out);
   SetSessions(core, view, out);
   for (const TransferId transfer : view.oldest) {
-    SetTransfer(*engine.Find(transfer), now, core.rpc.sessions, out->add_transfers());
+    SetTransfer(*transfers.Find(transfer), now, core.rpc.sessions, out->add_transfers());
   }
 }
 

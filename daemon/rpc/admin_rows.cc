@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/printable.h"
 #include "daemon/rpc/status_proto.h"
+#include "transfer/members.h"
 
 namespace ferry {
 
@@ -146,7 +147,7 @@ void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, pb::ListJobsRes
 
 void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
                 pb::ListMembersResponse* out) {
-  const Members::Places& places = driver.engine().members().places();
+  const Members::Places& places = driver.engine().view().members().places();
   out->set_total_rows(places.size());
   for (const auto& [where, place] : places) {
     if (static_cast<size_t>(out->rows_size()) == limit) return;

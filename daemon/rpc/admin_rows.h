@@ -16,6 +16,7 @@
 #include "device/cuda/nvml.h"
 #include "ferry/admin/v1/admin.pb.h"
 #include "transfer/engine.h"
+#include "transfer/transfer_row.h"
 
 namespace ferry {
 

@@ -25,6 +25,7 @@
 #include "daemon/rpc/status_proto.h"
 #include "daemon/rpc/stream_output.h"
 #include "ferry/admin/v1/admin.grpc.pb.h"
+#include "transfer/engine_view.h"
 
 namespace ferry {
 namespace {
@@ -90,7 +91,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
       SetDuration(core_.rpc.control.Now() - core_.started, response->mutable_uptime());
       response->set_draining(core_.rpc.driver.draining());
       response->set_sessions(core_.rpc.sessions.open());
-      response->set_transfers_in_flight(core_.rpc.driver.engine().in_flight());
+      response->set_transfers_in_flight(core_.rpc.driver.engine().view().in_flight());
       response->set_transfers_ok(metrics.ok());
       response->set_transfers_failed(metrics.failed());
       response->set_bytes_received(metrics.bytes_received());
@@ -182,12 +183,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                           pb::ListTransfersResponse* response) override {
     const size_t limit = request->limit() == 0 ? 1000 : request->limit();
     return OnControl(context, [this, limit, response] {
-      const TransferEngine& engine = core_.rpc.driver.engine();
+      const EngineView& transfers = core_.rpc.driver.engine().view();
       const absl::Time now = core_.rpc.control.Now();
-      for (const TransferRow& row : engine.List(limit)) {
+      for (const TransferRow& row : transfers.List(limit)) {
         SetTransfer(row, now, core_.rpc.sessions, response->add_transfers());
       }
-      response->set_total(engine.in_flight());
+      response->set_total(transfers.in_flight());
       return absl::OkStatus();
     });
   }
@@ -220,10 +221,10 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     const auto explain = [this, source, destination, bytes = request->bytes(),
                           response]() -> absl::Status {
       response->Clear();
-      ASSIGN_OR_RETURN(
-          const std::vector<TransferEngine::RouteOption> options,
-          core_.rpc.driver.engine().Explain(core_.rpc.control.Now(), source, destination, bytes));
-      for (const TransferEngine::RouteOption& option : options) {
+      ASSIGN_OR_RETURN(const std::vector<RouteOption> options,
+                       core_.rpc.driver.engine().view().Explain(core_.rpc.control.Now(), source,
+                                                                destination, bytes));
+      for (const RouteOption& option : options) {
         pb::RouteOption* out = response->add_options();
         out->set_route(static_cast<v1::Route>(option.route));
         out->set_available(option.available);
@@ -392,13 +393,13 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     const std::vector<PeerTable::Row> peers = core_.peers.List();
     const absl::Time now = core_.rpc.control.Now();
     for (const PeerTable::Row& row : peers) SetPeer(row, now, piece.add_peers());
-    const TransferEngine& engine = core_.rpc.driver.engine();
+    const EngineView& transfers = core_.rpc.driver.engine().view();
     size_t rows = 0;
-    for (const TransferRow& row : engine.List(kAll)) {
+    for (const TransferRow& row : transfers.List(kAll)) {
       SetTransfer(row, now, core_.rpc.sessions, piece.add_transfers());
       push_if_full(++rows);
     }
-    for (const WaitingOfferRow& offer : engine.ListOffers(kAll)) {
+    for (const WaitingOfferRow& offer : transfers.ListOffers(kAll)) {
       pb::OfferRow* out = piece.add_offers();
       out->set_node(offer.node);
       out->set_session_id(SessionOf(offer.transfer).value());

@@ -31,7 +31,7 @@ absl::Status Describe(RpcCore& core, const Session& session, uint64_t sequence, 
                  absl::StrCat("transfer ", sequence, " was never posted by this session"));
   }
   if (std::optional<TransferRow> row =
-          core.driver.engine().Find(MakeTransferId(session.id(), sequence))) {
+          core.driver.engine().view().Find(MakeTransferId(session.id(), sequence))) {
     const absl::string_view state = row->state;
     out->set_state(state == "armed"      ? v1::TRANSFER_STATE_ARMED
                    : state == "launched" ? v1::TRANSFER_STATE_LAUNCHED

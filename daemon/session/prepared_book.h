@@ -23,6 +23,7 @@
 #include "device/timeline.h"
 #include "transfer/engine.h"
 #include "transfer/layout.h"
+#include "transfer/transfer_row.h"
 
 namespace ferry {
 

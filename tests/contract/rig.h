@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/mutex.h"
 #include "device/cuda/cuda_device.h"
 #include "device/host/copy.h"

@@ -142,7 +142,7 @@ TEST_F(ControlTimeTest, ManySmallCopiesInManyPieces) {
   // The lane has the memory until then.
   ASSERT_TRUE(testing::Await([&] {
     rig_.Turn();
-    return rig_.driver->engine().in_flight() == 0;
+    return rig_.driver->engine().view().in_flight() == 0;
   }));
 }
 
@@ -185,13 +185,13 @@ TEST_F(ControlTimeTest, ManyThatWaitForOneArenaOfAPeer) {
     rig_.driver->AfterTasks();
     keys.clear();
   }
-  EXPECT_EQ(rig_.driver->engine().in_flight(), kMany);
+  EXPECT_EQ(rig_.driver->engine().view().in_flight(), kMany);
   rig_.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(77), {MemoryKind::kMemfd, 4096}},
               testing::SealedMemfd(4096));
   rig_.devices.Settle();
   Timed([&] { rig_.control.RunAll(); });
   RunAfterTasks();
-  EXPECT_EQ(rig_.driver->engine().in_flight(), 0u) << "control has copied what is so small";
+  EXPECT_EQ(rig_.driver->engine().view().in_flight(), 0u) << "control has copied what is so small";
   EXPECT_GT(rounds_, 30);
   ExpectShort();
 }
@@ -209,7 +209,7 @@ TEST_F(ControlTimeTest, AHundredThousandTransfersAtTheEndOfTheirSession) {
   EXPECT_GT(rig_.session().record_bytes(), posted * 1024);
   Timed([&] { rig_.sessions->OnClosed(kClient); });
   RunAfterTasks();
-  EXPECT_EQ(rig_.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig_.driver->engine().view().in_flight(), 0u);
   EXPECT_EQ(rig_.sessions->size(), 0u);
   EXPECT_GT(rounds_, 100);
   ExpectShort();
@@ -249,7 +249,7 @@ TEST_F(ControlTimeTest, ManyOffersAreWithdrawnAtTheirDeadline) {
     RunAfterTasks();
     rig_.control.Advance(absl::Milliseconds(10));
   }
-  EXPECT_EQ(rig_.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig_.driver->engine().view().waiting_offers(), 0u);
   ExpectShort();
 }
 
@@ -266,7 +266,7 @@ TEST_F(ControlTimeTest, ManyDeadlinesAtOnce) {
     rig_.control.Advance(step);
     RunAfterTasks();
   }
-  EXPECT_EQ(rig_.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig_.driver->engine().view().in_flight(), 0u);
   ExpectShort();
 }
 

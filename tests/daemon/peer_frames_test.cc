@@ -131,7 +131,7 @@ struct Hearing : PeerRig {
     Turn();
   }
   PeerMessage SomeOffer(uint64_t i) { return OfferOfNodeC(i, ArenaId(5), 8, absl::StrCat("k", i)); }
-  size_t offers() const { return driver->engine().waiting_offers(); }
+  size_t offers() const { return driver->engine().view().waiting_offers(); }
 
   const std::shared_ptr<StreamRecord> stream;
 };
@@ -165,7 +165,7 @@ TEST(PeerFramesHeard, InAnyOrderByEitherRoadAreTakenInTheirOrder) {
     }
     ASSERT_EQ(rig.StateOf(kNodeC), "up");
     EXPECT_EQ(rig.offers(), 0u);
-    EXPECT_EQ(rig.driver->engine().ignored_messages(), 0u);
+    EXPECT_EQ(rig.driver->engine().view().ignored_messages(), 0u);
     std::vector<TransferId> done;
     for (const auto& sent : rig.frames) {
       for (const PeerMessage& message : sent.frame.messages) {
@@ -186,12 +186,12 @@ TEST(PeerFramesHeard, BeforeOurSideIsUpAreKept) {
   rig.HearOnSocket(kTheirs, 1, {rig.OfferOfNodeC(1, ArenaId(5), 8, "k1")});
   stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
   rig.HearOnSocket(kTheirs, 2, {rig.OfferOfNodeC(2, ArenaId(5), 8, "k2")});
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
   auto page = LinkPage::Create();
   ASSERT_TRUE(page.ok());
   rig.Answer(kNodeC, absl::OkStatus(), PeerSocketWelcome{}, UniqueFd(dup((*page)->memfd())));
   EXPECT_EQ(rig.StateOf(kNodeC), "up");
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 2u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 2u);
 }
 
 TEST(PeerFramesHeard, FromWhoDidNotSayHelloAreRefused) {

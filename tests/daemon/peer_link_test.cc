@@ -123,8 +123,8 @@ TEST(PeerLink, OfAnotherHostIsUpAfterTheHellos) {
   EXPECT_FALSE(row.mapped);
   EXPECT_EQ(row.error, "mapped: node-c is on another host");
   EXPECT_THAT(rig.connects, IsEmpty());
-  const auto routes =
-      rig.driver->engine().Explain(rig.control.Now(), GlobalDeviceId(3), GlobalDeviceId(2), 0);
+  const auto routes = rig.driver->engine().view().Explain(rig.control.Now(), GlobalDeviceId(3),
+                                                          GlobalDeviceId(2), 0);
   ASSERT_THAT(routes, Is("OK"));
   for (const auto& option : *routes) EXPECT_FALSE(option.available);
 }
@@ -437,13 +437,13 @@ TEST(PeerLink, MessagesThatComeBeforeItIsUpAreKeptInOrder) {
            {rig.OfferOfNodeC(7, ArenaId(5), 8, "k1"), rig.OfferOfNodeC(8, ArenaId(5), 8, "k2")});
   rig.Hear(stream,
            {Withdraw{TransferId(7), Error(absl::StatusCode::kCancelled, Reason::kCancelled, "x")}});
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
   rig.Answer(kNodeC, Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed, "no"),
              PeerSocketWelcome{});
   rig.Turn();
   EXPECT_EQ(rig.StateOf(kNodeC), "up");
   // Both were delivered, the withdrawal after its offer: it is answered.
-  EXPECT_EQ(rig.driver->engine().ignored_messages(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().ignored_messages(), 0u);
   std::vector<TransferId> done;
   for (const PeerFrame& frame : stream->sent) {
     for (const PeerMessage& message : frame.messages) {
@@ -460,7 +460,7 @@ TEST(PeerLink, MessagesInTheFrameOfTheHelloAreHeard) {
   const auto stream = rig.ProveNodeC(hello);
   PeerFrame frame{{{rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}, 1}, hello};
   stream->callbacks.on_frame(std::move(frame));
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 1u);
 }
 
 TEST(PeerLink, WhatIsSentWithoutALinkIsDropped) {

@@ -90,15 +90,15 @@ TEST(PeerLoss, AClosedLinkIsLostAtOnceAndWhatWasAgreedOnItEnds) {
   const auto stream = rig.NodeCUpElsewhere();
   rig.Hear(stream, {rig.OfferOfNodeC(7, ArenaId(5), 8, "k2"),
                     Matched{MakeTransferId(rig.session().id(), send)}});
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);
-  EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 1u);
   stream->callbacks.on_closed(kReset);
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   EXPECT_EQ(rig.RowOf(kNodeC).error, "the link to node-c closed: reset");
   EXPECT_FALSE(stream->alive);
   rig.driver->AfterTasks();
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
-  EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 0u);
   ASSERT_TRUE(rig.session().endings().FindFailure(send).has_value());
   EXPECT_THAT(*rig.session().endings().FindFailure(send), Is("UNAVAILABLE/PEER_UNREACHABLE"));
 }
@@ -111,7 +111,7 @@ TEST(PeerLoss, ADialThatFailsEndsNoTransfer) {
   ASSERT_THAT(rig.dialer.streams, SizeIs(1));
   rig.dialer.streams[0]->callbacks.on_closed(kReset);
   rig.driver->AfterTasks();
-  EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 1u);
   EXPECT_THAT(rig.RowOf(kNodeC).error, HasSubstr("reset"));
 }
 
@@ -201,7 +201,7 @@ TEST(PeerLoss, WhatALostLinkStillSaysIsNotHeard) {
   rig.Advance(absl::Seconds(5));
   EXPECT_EQ(rig.StateOf(kNodeC), "lost");
   rig.Hear(stream, {rig.OfferOfNodeC(7, ArenaId(5), 8, "k")});
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
   const std::string error = rig.RowOf(kNodeC).error;
   stream->callbacks.on_closed(kReset);
   EXPECT_EQ(rig.RowOf(kNodeC).error, error);
@@ -215,18 +215,18 @@ TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
   auto page = LinkPage::Map(std::move(rig.responses.back().fds[0]));
   ASSERT_TRUE(page.ok()) << page.status();
   rig.Hear(stream, {rig.OfferOfNodeC(7, ArenaId(5), 8, "k")});
-  ASSERT_EQ(rig.driver->engine().waiting_offers(), 1u);
+  ASSERT_EQ(rig.driver->engine().view().waiting_offers(), 1u);
   EXPECT_FALSE((*page)->Revoked());
   bool asked = false;
   stream->at_close = [&] {
     asked = true;
     EXPECT_TRUE((*page)->Revoked());
-    EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);  // the driver does not know yet
+    EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 1u);  // the driver does not know yet
   };
   rig.Advance(PeerTable::kSilence);
   EXPECT_TRUE(asked);
   rig.driver->AfterTasks();
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
 }
 
 TEST(PeerLoss, TheirPageCountsForNothingAfterwards) {

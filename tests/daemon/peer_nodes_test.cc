@@ -48,12 +48,12 @@ TEST(PeerNodes, WhoLeavesIsToldWhyAndItsLinkIsLost) {
   Nodes rig;
   const auto stream = rig.NodeCUp();
   rig.PostReceive(rig.Register(64), 64, "k");
-  EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 1u);
   const Door::ConnectionId socket = 50 + rig.connects.size();
   rig.Leave(kNodeC);
   ASSERT_TRUE(stream->sent.back().refusal.has_value());
   EXPECT_THAT(*stream->sent.back().refusal, Is("PERMISSION_DENIED/NOT_ALLOWED", kRefusal));
-  EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 0u);
   EXPECT_FALSE(rig.Lists("node-c"));
   EXPECT_TRUE(rig.Lists("node-a"));
   // Our connection to their peer.sock stays until they have taken note.

@@ -96,7 +96,7 @@ TEST(PeerWithASecret, AStrangerDoesNotTouchTheLinkThatIsUp) {
   another->callbacks.on_closed(kReset);
   EXPECT_FALSE(good->closed.has_value());
   EXPECT_TRUE(good->alive);
-  EXPECT_EQ(rig.driver->engine().waiting_offers(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);
 }
 
 TEST(PeerWithASecret, OurProofSaidBackOrSaidOfAnotherLinkIsNone) {

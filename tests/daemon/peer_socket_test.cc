@@ -255,11 +255,11 @@ struct Fetching : PeerRig {
 
 TEST(PeerSocketFetch, TheArenaIsMappedAndTheBytesAreCopied) {
   Fetching rig;
-  EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 1u);
   rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));
   rig.Turn();
-  EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 0u);
   EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
   EXPECT_EQ(rig.Received(), "12345678");
   // It stays mapped: the next one is not asked for.
@@ -291,7 +291,7 @@ TEST(PeerSocketFetch, WithoutTheArenaThereIsNoRoute) {
     Fetching rig;
     answer(rig);
     rig.Turn();
-    EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
+    EXPECT_EQ(rig.driver->engine().view().in_flight(), 0u);
     EXPECT_EQ(rig.session().endings().transfers_ok(), 0u);
     return std::string(rig.Failure(rig.receive).message());
   };
@@ -363,7 +363,7 @@ TEST(PeerSocketFetch, AnswersOfNoQuestionOrOfAnotherConnectionMeanNothing) {
   answer(last.connection, last.request.sequence + 1);
   answer(last.connection, 0);
   answer(last.connection + 1, last.request.sequence);
-  EXPECT_EQ(rig.driver->engine().in_flight(), 1u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 1u);
   answer(last.connection, last.request.sequence);
   EXPECT_EQ(rig.session().endings().transfers_ok(), 1u);
 }
@@ -372,7 +372,7 @@ TEST(PeerSocketFetch, ALinkThatIsLostMeanwhileEndsTheTransfer) {
   Fetching rig;
   rig.stream->callbacks.on_closed(kReset);
   rig.driver->AfterTasks();
-  EXPECT_EQ(rig.driver->engine().in_flight(), 0u);
+  EXPECT_EQ(rig.driver->engine().view().in_flight(), 0u);
   EXPECT_THAT(rig.Failure(rig.receive), Is("UNAVAILABLE/PEER_UNREACHABLE"));
   rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              SealedMemfd(4096));

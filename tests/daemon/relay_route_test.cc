@@ -62,7 +62,7 @@ class RelayRouteTest : public ::testing::Test {
     ADD_FAILURE() << "not said";
     return {};
   }
-  bool InFlight() { return rig_.driver->engine().Find(transfer_).has_value(); }
+  bool InFlight() { return rig_.driver->engine().view().Find(transfer_).has_value(); }
 
   RelayTransport::Relay relay_;  // first: it outlives both ends
   PeerRig rig_;

@@ -33,7 +33,9 @@ class TrafficTest : public ::testing::Test {
     map.node_names = {"node-a", "node-b"};
     return map;
   }
-  Traffic::View Look(size_t oldest = 0) { return traffic_.Look(engine_, rig_.table, oldest); }
+  Traffic::View Look(size_t oldest = 0) {
+    return traffic_.Look(engine_.view(), rig_.table, oldest);
+  }
 
   testing::SessionTableRig rig_;
   TransferEngine engine_;

@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
+#include "base/fd.h"
 #include "device/timeline.h"
 #include "tests/device/pages.h"
 

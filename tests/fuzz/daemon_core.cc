@@ -89,7 +89,7 @@ DaemonCore::DaemonCore()
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
       jobs_({control_, compute_, compute_, runner_}, devices_, table_, {},
             {[this](const Ended& ended) { driver_.Over(ended); },
-             [this](TransferId id) { return driver_.engine().Find(id).has_value(); },
+             [this](TransferId id) { return driver_.engine().view().Find(id).has_value(); },
              [this](TransferId id, const absl::Status& why) { driver_.EndPrepared(id, why); }}),
       opened_(absl::NotFoundError("")) {
   SharedDevices().results = [this](std::vector<OpResult> results) {
@@ -104,8 +104,8 @@ DaemonCore::~DaemonCore() {
   for (const auto& [connection, open] : std::map(connections_)) OnClosed(connection);
   driver_.OnPeerLost(kNodeB, absl::UnavailableError("reset"), true);
   Settle();
-  FERRY_CHECK(driver_.engine().in_flight() == 0);
-  FERRY_CHECK(driver_.engine().waiting_offers() == 0);
+  FERRY_CHECK(driver_.engine().view().in_flight() == 0);
+  FERRY_CHECK(driver_.engine().view().waiting_offers() == 0);
   FERRY_CHECK(table_.size() == 0);
   for (const auto& device : devices_.list) {
     FERRY_CHECK(device->arenas == 0 && device->arena_bytes == 0);

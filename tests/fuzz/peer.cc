@@ -10,8 +10,11 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <deque>
+#include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "daemon/rpc/peer_codec.h"
@@ -42,7 +45,7 @@ TransferEngine Engine() {
   map.node_names = {"node-a", "node-b", "node-c"};
   TransferEngine::Options options;
   options.order = {Route::kLocal, Route::kMapped, Route::kUcx, Route::kTcp, Route::kNccl};
-  options.offers_per_peer = 8;
+  options.bounds.offers_per_peer = 8;
   return TransferEngine(std::move(map), std::move(options));
 }
 
@@ -103,10 +106,10 @@ class NodeA {
       AnswerGroup(0);
     }
     FERRY_CHECK(open_.empty());
-    FERRY_CHECK(engine_.in_flight() == 0);
-    FERRY_CHECK(engine_.waiting_offers() == 0);
-    FERRY_CHECK(engine_.waiting_pairs() == 0);
-    FERRY_CHECK(engine_.groups() == 0);
+    FERRY_CHECK(engine_.view().in_flight() == 0);
+    FERRY_CHECK(engine_.view().waiting_offers() == 0);
+    FERRY_CHECK(engine_.view().waiting_pairs() == 0);
+    FERRY_CHECK(engine_.view().groups() == 0);
   }
 
  private:

@@ -111,7 +111,7 @@ class CheckStyleTest(unittest.TestCase):
             ("base/x.cc", SPDX + self.long_function(70)),
             ("tests/base/x.cc", SPDX + self.long_function(90)),
             ("base/x.cc", SPDX + "namespace ferry {\n" + "int x;\n" * 90 + "}\n"),
-            ("base/x.h", SPDX + "#pragma once\nclass X {\n" + "  int Get() const { return 1; }\n" * 90 + "};\n"),
+            ("base/x.h", SPDX + "#pragma once\nclass X {\n" + "  int Get() const { return 1; }\n" * 40 + "  int x_;\n" * 50 + "};\n"),
             ("base/x.cc", SPDX + "const Row kRows[] = {\n" + "    {Of(1), {2}},\n" * 90 + "};\n"),
             ("base/x.cc", SPDX + "// void F() {\n" + "int x;\n" * 90),
             ("base/x.cc", SPDX + "#define BEGIN {\n" + "void F();\n" * 90),
@@ -127,9 +127,63 @@ class CheckStyleTest(unittest.TestCase):
             self.write(f"base/{name}.cc", SPDX + f"void Pair::Impl::Do{name}() {{}}\nint Other{name}() {{ return 1; }}\n")
         self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc"), "")
         self.assertEqual(self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc", "base/c.cc"),
-                         "base: Pair::Impl is in 3 .cc files, more than 2: base/a.cc, base/b.cc, base/c.cc [class]\n")
+                         "base: Pair is in 3 .cc files, more than 2: base/a.cc, base/b.cc, base/c.cc [class]\n")
         # Another folder's class of the same name is another class.
         self.assertEqual(self.run_on("device/c.cc", SPDX + "void Pair::Impl::Do() {}\n", "base/a.cc", "base/b.cc"), "")
+
+    def test_a_class_and_its_impl_are_one(self):
+        self.write("base/a.cc", SPDX + "void Pair::Impl::Do() {}\n")
+        self.write("base/b.cc", SPDX + "void Pair::Do() {}\n")
+        self.write("base/c.cc", SPDX + "void Pair::Impl::Undo() {}\n")
+        self.assertIn("base: Pair is in 3 .cc files", self.run_on("base/d.cc", SPDX, "base/a.cc", "base/b.cc", "base/c.cc"))
+        self.assertEqual(self.run_on("base/d.cc", SPDX + "void Pair::Part::Do() {}\n", "base/a.cc", "base/b.cc"), "")
+
+    def class_of(self, body, begin="class Pair {\n public:\n"):
+        return SPDX + "#pragma once\n" + begin + body + "};\n"
+
+    def methods(self, count):
+        return "".join(f"  void Do{i}(int a = Of(1));\n" for i in range(count))
+
+    def test_a_class_has_40_methods(self):
+        self.assertEqual(self.run_on("base/x.h", self.class_of(self.methods(40))), "")
+        self.assertEqual(self.run_on("base/x.h", self.class_of(self.methods(41))),
+                         "base/x.h:5: Pair declares 41 methods, more than 40: take it apart along its data [methods]\n")
+        self.assertEqual(self.run_on("tests/base/x.h", self.class_of(self.methods(41))), "")
+        for one in ("  int last() const { return last_; }\n", "  static Pair Make();\n", "  [[nodiscard]] bool Has();\n",
+                    "  virtual void Do() = 0;\n", "  void Do() override;\n", "  std::map<int, std::string> All() const;\n",
+                    "  template <typename T>\n  std::vector<T> Of(T a) const {\n    return {a};\n  }\n",
+                    "  auto At(int i) -> int;\n", "  void Wait() REQUIRES(mutex_);\n", " private:\n  void Do1();\n",
+                    "  const Pair& operator_of() const;\n"):
+            with self.subTest(one):
+                self.assertIn("Pair declares 41 methods", self.run_on("base/x.h", self.class_of(self.methods(40) + one)))
+                self.assertIn("Pair declares 41 methods", self.run_on("base/x.h", self.class_of(one + self.methods(40))))
+        for none in ("  Pair();\n", "  explicit Pair(int a) : a_(a), b_{a} {}\n", "  ~Pair() { End(); }\n",
+                     "  virtual ~Pair() = default;\n", "  bool operator==(const Pair&) const = default;\n",
+                     "  Pair& operator=(const Pair&) = delete;\n", "  operator bool() const { return true; }\n",
+                     "  friend int Of(const Pair& pair);\n", "  using Call = std::function<void(int)>;\n",
+                     "  std::function<void(int)> call_;\n", "  static constexpr Time kLong = Seconds(3);\n",
+                     "  void (*call_)(int) = nullptr;\n", "  alignas(64) std::atomic<int> count_{Of(0)};\n",
+                     "  decltype(&::open) open;\n", "  int a_ GUARDED_BY(mutex_);\n", "  // void Gone();\n",
+                     "  static_assert(sizeof(int) == 4);\n", "  enum class Kind : uint8_t { kOne, kTwo };\n",
+                     "  struct Part {\n    void Do();\n  };\n", "  void Do41() = delete;\n"):
+            with self.subTest(none):
+                self.assertEqual(self.run_on("base/x.h", self.class_of(self.methods(40) + none)), "")
+                self.assertEqual(self.run_on("base/x.h", self.class_of(none + self.methods(40))), "")
+
+    def test_the_methods_of_an_impl_count(self):
+        both = self.class_of(self.methods(20) + " private:\n  struct Impl;\n")
+        for begin in ("struct Pair::Impl {\n", "struct Pair::Impl final : Other {\n", "class Pair::Impl {\n"):
+            self.write("base/pair_state.h", self.class_of(self.methods(21), begin))
+            self.assertIn("base/x.h:5: Pair declares 41 methods", self.run_on("base/x.h", both, "base/pair_state.h"))
+        self.write("base/pair_state.h", self.class_of(self.methods(20), "struct Pair::Impl {\n"))
+        self.assertEqual(self.run_on("base/x.h", both, "base/pair_state.h"), "")
+        # Another folder's class of the same name is another class.
+        self.write("device/pair_state.h", self.class_of(self.methods(21), "struct Pair::Impl {\n"))
+        self.assertEqual(self.run_on("base/x.h", both, "device/pair_state.h"), "")
+        self.write("tools/check_allow", "methods base:Pair  # at most 41: to be taken apart\n")
+        self.assertEqual(self.run_on("base/x.h", self.class_of(self.methods(41))), "")
+        self.assertIn("Pair declares 42 methods", self.run_on("base/x.h", self.class_of(self.methods(42))))
+        self.assertIn("excuses nothing: methods base:Pair", self.run_on("base/x.h", self.class_of(self.methods(40))))
 
     def test_comments_name_what_there_is(self):
         self.write("base/pair.h", SPDX + "#pragma once\nclass Pair {\n  void Match();  // Gone() is no more\n  int left_;\n};\n")
@@ -208,6 +262,15 @@ Route Pick() { return {}; }
                 output = self.run_on("docs/x.md", "# X\n\n" + text)
                 self.assertRegex(output, r"^docs/x\.md:[34]: .*\[wrap\]\n$")
         self.assertIn(", and 1 more: ", self.run_on("docs/x.md", long_line * 2))
+
+    def test_a_folders_readme_begins_with_its_path(self):
+        for path, text in [("transfer/clique/README.md", "# transfer/clique\n\nGroups.\n"), ("README.md", "# Ferry\n"),
+                           ("docs/page.md", "# Page\n")]:
+            self.assertEqual(self.run_on(path, text), "")
+        for text in ("#transfer / clique\n", "# clique\n", "\n# transfer/clique\n", "# transfer/clique/\n", ""):
+            with self.subTest(text):
+                self.assertRegex(self.run_on("transfer/clique/README.md", text),
+                                 r"^transfer/clique/README\.md:1: begins with '.*', not with '# transfer/clique' \[readme\]\n$")
 
     def test_pages_of_the_past_may_name_what_is_gone(self):
         self.write("transfer/x.cc", SPDX)

@@ -88,6 +88,7 @@ class CliquesTest : public testing::Test {
   const DeviceMap devices_;
   const DeviceOwners owners_{devices_.owner};
   CliqueOptions options_;
+  const absl::Duration group_time_ = absl::Milliseconds(2);
   absl::Time now_ = absl::UnixEpoch();
   Outbox out_;
   const Layout layout_;
@@ -95,7 +96,7 @@ class CliquesTest : public testing::Test {
   RouteChoice routes_{devices_, owners_, {Route::kNccl}, false, [this](const Clique& clique) {
                         return std::as_const(cliques_).comms().Find(clique);
                       }};
-  Cliques cliques_{{devices_, owners_, routes_, options_, now_, out_},
+  Cliques cliques_{{devices_, owners_, routes_, options_, group_time_, now_, out_},
                    [this](PeerId, const Clique&, const PairName& name, bool receives) -> Load* {
                      const auto entry = known_.find(name.transfer);
                      return receives || entry == known_.end() ? nullptr : entry->second;
@@ -189,10 +190,10 @@ TEST_F(CliquesTest, AnOpeningThatTakesTooLongIsUnavailable) {
   Carry(load);
   cliques_.Run();
   EXPECT_EQ(cliques_.NextTime(), now_ + options_.open_deadline);
-  EXPECT_FALSE(cliques_.OnTime());
+  EXPECT_FALSE(cliques_.attempt_ends().OnTime());
   now_ += options_.open_deadline;
-  EXPECT_TRUE(cliques_.OnTime());
-  EXPECT_FALSE(cliques_.OnTime());
+  EXPECT_TRUE(cliques_.attempt_ends().OnTime());
+  EXPECT_FALSE(cliques_.attempt_ends().OnTime());
   const std::vector<CliqueEvent> events = cliques_.TakeEvents();
   ASSERT_THAT(events, SizeIs(1));
   const auto* const unavailable = std::get_if<CliqueUnavailable>(&events[0]);

@@ -317,14 +317,14 @@ TEST_P(EngineBundleTest, AFollowersNonsenseIsIgnored) {
   Prepare(1);
   const Clique clique{GlobalDeviceId(0), GlobalDeviceId(2)};
   const PairName unknown{GetParam(), TransferId(12345), 1};
-  const uint64_t before = two_.a().ignored_messages();
+  const uint64_t before = two_.a().view().ignored_messages();
   two_.a().OnMessage(two_.now, PeerId(kB), Fire{clique, unknown});
   two_.a().OnMessage(two_.now, PeerId(kB), Fire{{GlobalDeviceId(1), GlobalDeviceId(3)}, unknown});
-  EXPECT_EQ(two_.a().ignored_messages(), before + 2);
+  EXPECT_EQ(two_.a().view().ignored_messages(), before + 2);
   Want(kB);
   two_.a().OnMessage(two_.now, PeerId(kB),
                      Fire{clique, {GetParam(), receive_, 1}});  // it wants it already
-  EXPECT_EQ(two_.a().ignored_messages(), before + 3);
+  EXPECT_EQ(two_.a().view().ignored_messages(), before + 3);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Convoys: what is alike in a batch goes as one, and everything that happens to one of them alone
 // finds it alone.
 #include <numeric>
+#include <string>
 
 #include "engine_convoys.h"
 #include "transfer/convoy.h"
@@ -58,26 +59,26 @@ TEST_F(EngineConvoyTest, WithinADaemonToo) {
 TEST_F(EngineConvoyTest, WhatIsLookedAtAreItsTransfers) {
   const TransferId first = two_.PostBatch(Batch(Side::kSend));
   two_.Run();
-  EXPECT_EQ(two_.a().in_flight(), kCount);
-  EXPECT_EQ(two_.a().in_flight(kSession), kCount);
-  EXPECT_EQ(two_.b().waiting_offers(), kCount);
-  EXPECT_EQ(two_.b().OffersHeld()[PeerId(kA)], kCount);
-  const auto rows = two_.a().List(7);
+  EXPECT_EQ(two_.a().view().in_flight(), kCount);
+  EXPECT_EQ(two_.a().view().in_flight(kSession), kCount);
+  EXPECT_EQ(two_.b().view().waiting_offers(), kCount);
+  EXPECT_EQ(two_.b().view().OffersHeld()[PeerId(kA)], kCount);
+  const auto rows = two_.a().view().List(7);
   ASSERT_THAT(rows, SizeIs(7));
   EXPECT_EQ(rows[6].key.key, "k6");
   EXPECT_EQ(rows[6].transfer, Member(first, 6));
   EXPECT_EQ(rows[6].bytes, 4096u);
-  const auto row = two_.a().Find(Member(first, 19));
+  const auto row = two_.a().view().Find(Member(first, 19));
   ASSERT_TRUE(row.has_value());
   EXPECT_EQ(row->key.key, "k19");
-  EXPECT_FALSE(two_.a().Find(Member(first, 20)).has_value());
-  EXPECT_TRUE(two_.a().IsInFlight(Member(first, 19)));
-  const auto offers = two_.b().ListOffers(3);
+  EXPECT_FALSE(two_.a().view().Find(Member(first, 20)).has_value());
+  EXPECT_TRUE(two_.a().view().IsInFlight(Member(first, 19)));
+  const auto offers = two_.b().view().ListOffers(3);
   ASSERT_THAT(offers, SizeIs(3));
   EXPECT_EQ(offers[2].key.key, "k2");
   EXPECT_EQ(offers[2].transfer, Member(first, 2));
   size_t visited = 0;
-  two_.a().Visit([&](const TransferBrief& brief) {
+  two_.a().view().Visit([&](const TransferBrief& brief) {
     EXPECT_EQ(brief.transfer, Member(first, visited++));
     EXPECT_EQ(brief.bytes, 4096u);
   });
@@ -94,8 +95,8 @@ TEST_F(EngineConvoyTest, OneHalfOfItsKeysTakesItApart) {
             (Range{ArenaId(10), 7 * 8192, 4096}));
   two_.Answer(kB);
   EXPECT_EQ(Over(kA), std::make_pair(size_t{1}, size_t{1}));
-  EXPECT_EQ(two_.a().in_flight(), kCount - 1);
-  EXPECT_EQ(two_.b().waiting_offers(), kCount - 1);
+  EXPECT_EQ(two_.a().view().in_flight(), kCount - 1);
+  EXPECT_EQ(two_.b().view().waiting_offers(), kCount - 1);
 }
 
 TEST_F(EngineConvoyTest, BatchesThatAreCutDifferentlyMeet) {
@@ -215,8 +216,8 @@ TEST_F(EngineConvoyTest, WhoWaitsForASecondIsFoundByItsKey) {
   two_.PostBatch(Batch(Side::kReceive, kCount, 100));
   two_.Run();
   two_.Advance(absl::Seconds(2));
-  EXPECT_EQ(two_.a().in_flight(), kCount);
-  EXPECT_EQ(two_.b().in_flight(), kCount);
+  EXPECT_EQ(two_.a().view().in_flight(), kCount);
+  EXPECT_EQ(two_.b().view().in_flight(), kCount);
   const TransferSpec wrong = SpecOf(Side::kReceive, "k3x", 0, 2);
   TransferSpec asks = wrong;
   asks.deadline = two_.now + absl::Seconds(1);
@@ -302,9 +303,9 @@ TEST_F(EngineConvoyTest, AnOfferThatIsNoConvoyIsIgnored) {
   const auto ignored = [&](auto change) {
     Offer offer = good;
     change(offer);
-    const uint64_t before = two_.b().ignored_messages();
+    const uint64_t before = two_.b().view().ignored_messages();
     two_.b().OnMessage(two_.now, PeerId(kA), offer);
-    return two_.b().ignored_messages() > before && two_.b().waiting_offers() == 0;
+    return two_.b().view().ignored_messages() > before && two_.b().view().waiting_offers() == 0;
   };
   EXPECT_TRUE(ignored([](Offer& offer) { offer.key.key.pop_back(); }));
   EXPECT_TRUE(ignored([](Offer& offer) { offer.key.key[0] = 0; }));
@@ -316,17 +317,17 @@ TEST_F(EngineConvoyTest, AnOfferThatIsNoConvoyIsIgnored) {
   EXPECT_TRUE(ignored([](Offer& offer) { offer.prepared = true; }));
   EXPECT_TRUE(ignored([](Offer& offer) { offer.continues = true; }));
   two_.b().OnMessage(two_.now, PeerId(kA), good);
-  EXPECT_EQ(two_.b().waiting_offers(), kCount);
+  EXPECT_EQ(two_.b().view().waiting_offers(), kCount);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{good.transfer, Cancelled()});  // never said
-  EXPECT_EQ(two_.b().waiting_offers(), kCount);
+  EXPECT_EQ(two_.b().view().waiting_offers(), kCount);
 }
 
 TEST_F(EngineConvoyTest, WhoseBoundHasRoomForSomeIsKeptSome) {
-  two_ = TwoDaemons({.offers_per_peer = 20});
+  two_ = TwoDaemons({.bounds = {.offers_per_peer = 20}});
   two_.LinkUp();
   two_.PostBatch(Batch(Side::kSend));
   two_.Run();
-  EXPECT_EQ(two_.b().waiting_offers(), 5u);  // of one session at most a quarter
+  EXPECT_EQ(two_.b().view().waiting_offers(), 5u);  // of one session at most a quarter
   EXPECT_EQ(Over(kA), std::make_pair(kCount - 5, size_t{0}));
 }
 

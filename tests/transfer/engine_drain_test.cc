@@ -45,7 +45,7 @@ TEST_F(EngineDrainTest, WhoWaitsForAPeerThatDrainsIsToldAtOnce) {
   Drain(kA);
   ExpectDrained(kB, receive, "node-a");
   ExpectDrained(kB, send, "node-a");
-  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), two_.now + absl::Seconds(118));
+  EXPECT_EQ(two_.b().view().DrainsUntil(PeerId(kA)), two_.now + absl::Seconds(118));
   two_.ExpectNothingLeft();
 }
 
@@ -58,7 +58,7 @@ TEST_F(EngineDrainTest, NewOnesAreToldAtOnceUntilItServesAgain) {
   ExpectDrained(kB, receive, "node-a");
   ExpectDrained(kB, send, "node-a");
   Serve(kA);
-  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), std::nullopt);
+  EXPECT_EQ(two_.b().view().DrainsUntil(PeerId(kA)), std::nullopt);
   const TransferId again = two_.Receive("from a");
   const TransferId sent = two_.Send("from a");
   two_.Run();
@@ -102,7 +102,7 @@ TEST_F(EngineDrainTest, ALinkThatComesUpSaysIt) {
   two_.Answer(kB);
   EXPECT_TRUE(StatusOf(kB, receive).ok()) << "it was offered first";
   two_.LinkLost();
-  EXPECT_EQ(two_.b().DrainsUntil(PeerId(kA)), std::nullopt) << "nobody knows";
+  EXPECT_EQ(two_.b().view().DrainsUntil(PeerId(kA)), std::nullopt) << "nobody knows";
   two_.ExpectNothingLeft();
 }
 
@@ -153,7 +153,7 @@ TEST_F(EngineDrainContinuesTest, ItsOtherHalvesMayComeWhoeverDrains) {
   const TransferId offered_later = PostPart(Side::kSend, "to a, later", 2, 0);
   for (const TransferId id : {receive, offered, later, offered_later}) {
     EXPECT_FALSE(two_.IsOver(kB, id)) << id;
-    EXPECT_TRUE(two_.b().Continues(id));
+    EXPECT_TRUE(two_.b().view().Continues(id));
   }
   for (const char* key : {"before", "later"}) {
     const TransferId send = PostPart(Side::kSend, key, 0, 2);
@@ -189,8 +189,8 @@ TEST_F(EngineDrainContinuesTest, WhatContinuesSomethingThatIsOverIsAsAnyOther) {
   two_.Run();
   Drain(kA);
   ExpectDrained(kB, PostPart(Side::kReceive, "from a", 0, 2), "node-a");
-  EXPECT_FALSE(two_.b().IsInFlight(at_b_));
-  EXPECT_TRUE(two_.a().IsInFlight(other));
+  EXPECT_FALSE(two_.b().view().IsInFlight(at_b_));
+  EXPECT_TRUE(two_.a().view().IsInFlight(other));
 }
 
 TEST_F(EngineDrainContinuesTest, AtTheDeadlineOffersOfItAreRefused) {

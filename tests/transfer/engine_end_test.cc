@@ -69,7 +69,7 @@ TEST_F(EngineEndTest, TheDestinationDropsAnOfferWhoseSourceForgotIt) {
   two_.b().OnTime(two_.now);
   const Done done = LastMessage<Done>(two_, kB);
   EXPECT_THAT(done.status, Fails(StatusCode::kDeadlineExceeded, Reason::kWaitingForPeer));
-  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 0u);
 }
 
 TEST_F(EngineEndTest, AtTheDeadlineAMissingLinkIsTheReasonAndTellsTheLastError) {
@@ -222,7 +222,7 @@ TEST_F(EngineEndTest, ACancelledUnmatchedReceiveFreesItsKey) {
   const TransferId to = two_.Receive();
   two_.b().Cancel(two_.now, to, Cancelled());
   two_.Receive();  // Post checks
-  EXPECT_EQ(two_.b().in_flight(), 1u);
+  EXPECT_EQ(two_.b().view().in_flight(), 1u);
 }
 
 TEST_F(EngineEndTest, AnOfferedSendEndsWhenItsWithdrawalIsAnswered) {
@@ -315,7 +315,7 @@ TEST_F(EngineEndTest, APoisonedSendIsRememberedForAReceivePostedLater) {
   two_.a().Cancel(two_.now, from, Poisoned());
   two_.Run();
   EXPECT_THAT(two_.StatusOf(kA, from), Fails(StatusCode::kAborted, Reason::kPoisoned));
-  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 0u);
   const TransferId to = two_.Receive();
   two_.Run();
   EXPECT_THAT(two_.StatusOf(kB, to), Fails(StatusCode::kAborted, Reason::kPoisoned));
@@ -412,7 +412,7 @@ TEST_F(EngineEndTest, ADeathLeavesLaunchesAndOtherSessionsAlone) {
   two_.Answer(kB);
   EXPECT_TRUE(two_.StatusOf(kA, from).ok());
   EXPECT_TRUE(two_.StatusOf(kB, to).ok());
-  EXPECT_EQ(two_.a().in_flight(SessionId(2)), 1u);
+  EXPECT_EQ(two_.a().view().in_flight(SessionId(2)), 1u);
 }
 
 TEST_F(EngineEndTest, ADeathEndsBothHalvesOfAPairWithinTheSession) {

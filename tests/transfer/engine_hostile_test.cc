@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
@@ -97,10 +98,10 @@ class NodeA {
       AnswerAll(Failed(Reason::kRouteUnavailable));
     }
     EXPECT_EQ(ended_, 1u);
-    EXPECT_EQ(engine_.in_flight(), 0u);
-    EXPECT_EQ(engine_.waiting_offers(), 0u);
-    EXPECT_EQ(engine_.waiting_pairs(), 0u);
-    EXPECT_EQ(engine_.groups(), 0u);
+    EXPECT_EQ(engine_.view().in_flight(), 0u);
+    EXPECT_EQ(engine_.view().waiting_offers(), 0u);
+    EXPECT_EQ(engine_.view().waiting_pairs(), 0u);
+    EXPECT_EQ(engine_.view().groups(), 0u);
   }
   // The source's id, by which both daemons name the transfer.
   TransferId id() const {

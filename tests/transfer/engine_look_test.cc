@@ -9,9 +9,11 @@ using testing::SizeIs;
 
 class EngineLookTest : public testing::Test {
  protected:
-  std::string WaitsFor(int node, TransferId id) { return two_.engine(node).Find(id)->waits_for; }
+  std::string WaitsFor(int node, TransferId id) {
+    return two_.engine(node).view().Find(id)->waits_for;
+  }
   auto Explain(TransferEngine& engine, GlobalDeviceId source, GlobalDeviceId destination) {
-    return engine.Explain(two_.now, source, destination, 4096);
+    return engine.view().Explain(two_.now, source, destination, 4096);
   }
   TwoDaemons two_;
 };
@@ -19,14 +21,14 @@ class EngineLookTest : public testing::Test {
 TEST_F(EngineLookTest, ListsTheOldestFirstUpToTheLimit) {
   std::vector<TransferId> ids;
   for (int i = 0; i < 20; ++i) ids.push_back(two_.Send(absl::StrCat("k", i)));
-  auto rows = two_.a().List(5);
+  auto rows = two_.a().view().List(5);
   ASSERT_THAT(rows, SizeIs(5));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(rows[i].transfer, ids[i]);
-  EXPECT_THAT(two_.a().List(100), SizeIs(20));
+  EXPECT_THAT(two_.a().view().List(100), SizeIs(20));
   EXPECT_EQ(rows[0].key.key, "k0");
   EXPECT_EQ(rows[0].bytes, 4096u);
   EXPECT_EQ(rows[0].posted, two_.now);
-  EXPECT_FALSE(two_.a().Find(TransferId(1)).has_value());
+  EXPECT_FALSE(two_.a().view().Find(TransferId(1)).has_value());
 }
 
 TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
@@ -36,9 +38,9 @@ TEST_F(EngineLookTest, AVisitSeesEverythingInFlightAsTheListHasIt) {
   two_.Send("alone");
   two_.Run();
   for (int node : {kA, kB}) {
-    const auto rows = two_.engine(node).List(100);
+    const auto rows = two_.engine(node).view().List(100);
     size_t seen = 0;
-    two_.engine(node).Visit([&](const TransferBrief& brief) {
+    two_.engine(node).view().Visit([&](const TransferBrief& brief) {
       ASSERT_LT(seen, rows.size());
       const TransferRow& row = rows[seen++];
       EXPECT_EQ(brief.transfer, row.transfer);
@@ -74,7 +76,7 @@ TEST_F(EngineLookTest, ARowSaysWhatItWaitsFor) {
   EXPECT_EQ(WaitsFor(kA, from), "its launch");
   two_.Answer(kA);
   EXPECT_EQ(WaitsFor(kA, from), "the other end");
-  EXPECT_EQ(two_.a().Find(from)->route, Route::kUcx);
+  EXPECT_EQ(two_.a().view().Find(from)->route, Route::kUcx);
 }
 
 TEST_F(EngineLookTest, ExplainGivesEachRouteInOrderAndWhyNot) {
@@ -112,7 +114,7 @@ TEST_F(EngineLookTest, WaitingReceivesDoNotKeepMemoryOnceTheyAreOver) {
   two_.Take(kB);
   two_.ExpectNothingLeft();
   two_.Advance(Tombstones::kLife);
-  EXPECT_EQ(two_.b().TombstonesHeld(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().view().TombstonesHeld(PeerId(kA)), 0u);
   EXPECT_EQ(two_.b().NextDeadline(), absl::InfiniteFuture());
 }
 

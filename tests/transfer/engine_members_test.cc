@@ -35,7 +35,7 @@ class EngineMembersTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
   uint32_t CountAt(int node, uint64_t device) {
-    const auto& places = two_.engine(node).members().places();
+    const auto& places = two_.engine(node).view().members().places();
     const auto place = places.find({GlobalDeviceId(device), "job"});
     return place == places.end() ? 0 : place->second.count;
   }
@@ -144,8 +144,8 @@ TEST_F(EngineMembersTest, ADesertedPlaceIsForgottenInTime) {
   Join(kA, kTrainer);
   Die(kA, kTrainer);
   two_.Advance(Members::kMemory);
-  EXPECT_TRUE(two_.a().members().places().empty());
-  EXPECT_TRUE(two_.b().members().places().empty());
+  EXPECT_TRUE(two_.a().view().members().places().empty());
+  EXPECT_TRUE(two_.b().view().members().places().empty());
   const TransferId receive = two_.Receive();
   two_.Run();
   two_.Advance(kSweep);
@@ -198,7 +198,7 @@ TEST_F(EngineMembersTest, ANewNameIsNoNewsToPeers) {
   Join(kA, kTrainer);
   ASSERT_TRUE(two_.a().Join(two_.now, kTrainer, "job", GlobalDeviceId(0), "renamed").ok());
   EXPECT_TRUE(two_.a().TakeOutbox().messages.empty());
-  EXPECT_EQ(two_.a().members().places().begin()->second.members[0].name, "renamed");
+  EXPECT_EQ(two_.a().view().members().places().begin()->second.members[0].name, "renamed");
 }
 
 TEST_F(EngineMembersTest, APeerSpeaksOfItsOwnDevicesOnly) {
@@ -207,8 +207,8 @@ TEST_F(EngineMembersTest, APeerSpeaksOfItsOwnDevicesOnly) {
   two_.b().OnMessage(two_.now, PeerId(kA), MembersTold{GlobalDeviceId(99), "job", 0, "liar"});
   two_.b().OnMessage(two_.now, PeerId(kA),
                      MembersTold{GlobalDeviceId(0), "job", 0, std::string(65, 'x')});
-  EXPECT_EQ(two_.b().ignored_messages(), 3u);
-  EXPECT_TRUE(two_.b().members().places().empty());
+  EXPECT_EQ(two_.b().view().ignored_messages(), 3u);
+  EXPECT_TRUE(two_.b().view().members().places().empty());
 }
 
 TEST_F(EngineMembersTest, ManyThatWaitEndAFewAtATime) {
@@ -225,10 +225,10 @@ TEST_F(EngineMembersTest, ManyThatWaitEndAFewAtATime) {
   size_t before = 100;
   while (two.b().NextDeadline() <= two.now) {
     two.b().OnTime(two.now);
-    ASSERT_LE(before - two.b().in_flight(), 16u);
-    before = two.b().in_flight();
+    ASSERT_LE(before - two.b().view().in_flight(), 16u);
+    before = two.b().view().in_flight();
   }
-  EXPECT_EQ(two.b().in_flight(), 0u);
+  EXPECT_EQ(two.b().view().in_flight(), 0u);
 }
 
 TEST(MembersTest, ASessionHasABound) {

@@ -243,7 +243,8 @@ TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
   two_.b().OnTime(two_.now);
   two_.Take(kB);
   EXPECT_FALSE(two_.IsOver(kB, receive));
-  EXPECT_EQ(two_.b().Find(receive)->waits_for, "node-a to say what there is instead of the send");
+  EXPECT_EQ(two_.b().view().Find(receive)->waits_for,
+            "node-a to say what there is instead of the send");
   EXPECT_EQ(two_.b().NextDeadline(), two_.now + Milliseconds(100));
   two_.now += Milliseconds(100);
   two_.b().OnTime(two_.now);
@@ -251,7 +252,7 @@ TEST_F(EngineNearTest, ASilentPeerIsNotWaitedForLong) {
   EXPECT_THAT(TextOf(kB, receive), Has("a send of key 'k2' waits at node-a"));
   // The answer comes too late.
   two_.b().OnMessage(two_.now, PeerId(kA), Sought{receive, {}});
-  EXPECT_EQ(two_.b().ignored_messages(), 1u);
+  EXPECT_EQ(two_.b().view().ignored_messages(), 1u);
 }
 
 TEST_F(EngineNearTest, ALinkThatIsLostMeanwhileIsNotTheReason) {
@@ -275,11 +276,11 @@ TEST_F(EngineNearTest, OnlyWhomItConcernsMayAskAndAnswer) {
         two_.now, PeerId(kB),
         Seek{receive, {key.domain, GlobalDeviceId(source), GlobalDeviceId(destination), key.key}});
   }
-  EXPECT_EQ(two_.a().ignored_messages(), 3u);
+  EXPECT_EQ(two_.a().view().ignored_messages(), 3u);
   // Nobody has asked yet.
   two_.b().OnMessage(two_.now, PeerId(kA), Sought{receive, NearTexts{"x"}});
-  EXPECT_EQ(two_.b().ignored_messages(), 1u);
-  EXPECT_EQ(two_.b().in_flight(), 1u);
+  EXPECT_EQ(two_.b().view().ignored_messages(), 1u);
+  EXPECT_EQ(two_.b().view().in_flight(), 1u);
 }
 
 // --- Many.

@@ -2,6 +2,7 @@
 // Peers that come and leave while transfers are posted.
 #include "engine_groups.h"
 #include "transfer/device_owners.h"
+#include "transfer/members.h"
 
 namespace ferry {
 namespace {
@@ -50,7 +51,7 @@ TEST_F(EngineNodesTest, WhatIsPostedWithOneThatLeavesEndsAndNothingElse) {
   const TransferId local = two_.Post(SpecOf(Side::kReceive, "local", 0, 1));
   const TransferId to_c = two_.Post(SpecOf(Side::kSend, "c", 0, 4));
   two_.Run();
-  ASSERT_EQ(two_.a().waiting_offers(), 1u);
+  ASSERT_EQ(two_.a().view().waiting_offers(), 1u);
   RemoveB();
   for (const TransferId gone : {offered, matched, alone}) {
     EXPECT_THAT(two_.StatusOf(kA, gone), kLeft);
@@ -58,14 +59,14 @@ TEST_F(EngineNodesTest, WhatIsPostedWithOneThatLeavesEndsAndNothingElse) {
   }
   EXPECT_FALSE(two_.IsOver(kA, local));
   EXPECT_FALSE(two_.IsOver(kA, to_c));
-  EXPECT_EQ(two_.a().in_flight(), 2u);
-  EXPECT_EQ(two_.a().waiting_offers(), 0u);
-  EXPECT_EQ(two_.a().RecordBytesFor(PeerId(kB)), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 2u);
+  EXPECT_EQ(two_.a().view().waiting_offers(), 0u);
+  EXPECT_EQ(two_.a().view().RecordBytesFor(PeerId(kB)), 0u);
   EXPECT_THAT(two_.daemons[kA].unwatch, SizeIs(1));
   // Nobody is heard or answered under that id.
-  const uint64_t ignored = two_.a().ignored_messages();
+  const uint64_t ignored = two_.a().view().ignored_messages();
   two_.a().OnMessage(two_.now, PeerId(kB), Ready{theirs});
-  EXPECT_EQ(two_.a().ignored_messages(), ignored + 1);
+  EXPECT_EQ(two_.a().view().ignored_messages(), ignored + 1);
   two_.a().OnPeerUp(two_.now, PeerId(kB), Routes(true, true));
   two_.Take(kA);
   EXPECT_THAT(two_.daemons[kA].to_other, IsEmpty());
@@ -85,9 +86,9 @@ TEST_F(EngineNodesTest, WhatHasOnlyWaitedForALinkEndsToo) {
 TEST_F(EngineNodesTest, WhatHasEndedWithoutALinkIsForgottenToo) {
   const TransferId cancelled = two_.Post(SpecOf(Side::kReceive, "k", 2, 0));
   two_.a().Cancel(two_.now, cancelled, Cancelled());
-  EXPECT_EQ(two_.a().TombstonesHeld(PeerId(kB)), 1u);
+  EXPECT_EQ(two_.a().view().TombstonesHeld(PeerId(kB)), 1u);
   RemoveB();
-  EXPECT_EQ(two_.a().TombstonesHeld(PeerId(kB)), 0u);
+  EXPECT_EQ(two_.a().view().TombstonesHeld(PeerId(kB)), 0u);
 }
 
 TEST_F(EngineNodesTest, ItsDevicesAreUnknown) {
@@ -98,7 +99,7 @@ TEST_F(EngineNodesTest, ItsDevicesAreUnknown) {
   EXPECT_THAT(CheckAtA(send), unknown);
   EXPECT_THAT(CheckAtA(send), Says("no node has device 2; node-a has 0, 1; node-c has 4"));
   EXPECT_TRUE(CheckAtA(SpecOf(Side::kSend, "k", 0, 4)).ok());
-  EXPECT_THAT(two_.a().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), 1).status(),
+  EXPECT_THAT(two_.a().view().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), 1).status(),
               Fails(StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
   EXPECT_THAT(two_.a().WarmCommunicator(two_.now, {GlobalDeviceId(0), GlobalDeviceId(2)}),
               Fails(StatusCode::kInvalidArgument, Reason::kDeviceUnknown));
@@ -118,7 +119,7 @@ TEST_F(EngineNodesTest, WhatWasCheckedBeforeAndIsPostedAfterEndsAtOnce) {
     EXPECT_THAT(two_.StatusOf(kA, MakeTransferId(kSession, i)), kLeft);
   }
   EXPECT_THAT(two_.daemons[kA].wanted, IsEmpty());
-  EXPECT_EQ(two_.a().in_flight(), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 0u);
 }
 
 TEST_F(EngineNodesTest, ALaunchThatIsUnderWayEndsWhenItIsAnswered) {
@@ -138,7 +139,7 @@ TEST_F(EngineNodesTest, ALaunchThatIsUnderWayEndsWhenItIsAnswered) {
   two_.a().OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::AbortedError("aborted"));
   two_.Take(kA);
   EXPECT_THAT(two_.StatusOf(kA, to), kLeft);
-  EXPECT_EQ(two_.a().in_flight(), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 0u);
 }
 
 // What was measured of GPUs is apart from what was of host devices: the launch counts where it
@@ -156,7 +157,7 @@ TEST_F(EngineNodesTest, ADeviceThatIsOfAnotherKindWhenItsLaunchIsAnsweredEndsNot
   two_.a().OnLaunchDone(two_.now, launch.transfer, launch.attempt, absl::AbortedError("aborted"));
   two_.Take(kA);
   EXPECT_THAT(two_.StatusOf(kA, to), kLeft);
-  EXPECT_EQ(two_.a().in_flight(), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 0u);
 }
 
 TEST_F(EngineNodesTest, WhoComesAgainIsAsNew) {
@@ -164,19 +165,19 @@ TEST_F(EngineNodesTest, WhoComesAgainIsAsNew) {
   // Receives that were cancelled: who sends under their keys would be told.
   const TransferId cancelled = two_.Post(SpecOf(Side::kReceive, "before", 2, 0));
   two_.a().Cancel(two_.now, cancelled, Cancelled());
-  EXPECT_EQ(two_.a().TombstonesHeld(PeerId(kB)), 1u);
+  EXPECT_EQ(two_.a().view().TombstonesHeld(PeerId(kB)), 1u);
   // Its devices' members, of whom the last one has gone.
   EXPECT_TRUE(two_.b().Join(two_.now, kSession, "job", GlobalDeviceId(2), "trainer").ok());
   EXPECT_TRUE(two_.b().Join(two_.now, SessionId(2), "job", GlobalDeviceId(3), "other").ok());
   two_.b().EndSession(two_.now, kSession, "killed");
   two_.Run();
-  EXPECT_THAT(two_.a().members().places(), SizeIs(2));
-  EXPECT_TRUE(two_.a().members().any_deserted());
+  EXPECT_THAT(two_.a().view().members().places(), SizeIs(2));
+  EXPECT_TRUE(two_.a().view().members().any_deserted());
   RemoveB();
   LoseAAtB();
-  EXPECT_EQ(two_.a().TombstonesHeld(PeerId(kB)), 0u);
-  EXPECT_THAT(two_.a().members().places(), IsEmpty());
-  EXPECT_FALSE(two_.a().members().any_deserted());
+  EXPECT_EQ(two_.a().view().TombstonesHeld(PeerId(kB)), 0u);
+  EXPECT_THAT(two_.a().view().members().places(), IsEmpty());
+  EXPECT_FALSE(two_.a().view().members().any_deserted());
   EXPECT_EQ(two_.a().AddPeer("node-b", kDevicesOfB), PeerId(kB));
   const TransferId from = two_.Post(SpecOf(Side::kSend, "before", 2, 0));
   const TransferId to = two_.Post(SpecOf(Side::kReceive, "before", 2, 0));
@@ -192,7 +193,7 @@ TEST_F(EngineNodesTest, WhoComesAgainIsAsNew) {
 
 TEST_F(EngineNodesTest, AFurtherPeerGetsTheNextId) {
   EXPECT_EQ(two_.a().AddPeer("node-d", {GlobalDeviceId(6), GlobalDeviceId(1 << 20)}), PeerId(3));
-  EXPECT_EQ(two_.a().TombstonesHeld(PeerId(3)), 0u);
+  EXPECT_EQ(two_.a().view().TombstonesHeld(PeerId(3)), 0u);
   two_.Post(SpecOf(Side::kSend, "k", 0, 6));
   std::vector<TransferSpec> far = {SpecOf(Side::kReceive, "far", 1 << 20, 1)};
   EXPECT_THAT(two_.a().Check(far), IsEmpty());
@@ -220,9 +221,9 @@ TEST_F(EngineNodesGroupTest, CommunicatorsWithOneThatLeavesAreDropped) {
   two_.a().OnGroupDone(two_.now, Groups(kA)[0].ticket, absl::AbortedError("aborted"));
   two_.Take(kA);
   EXPECT_THAT(two_.StatusOf(kA, send), kLeft);
-  EXPECT_EQ(two_.a().in_flight(), 0u);
-  EXPECT_EQ(two_.a().groups(), 0u);
-  EXPECT_EQ(two_.a().waiting_pairs(), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 0u);
+  EXPECT_EQ(two_.a().view().groups(), 0u);
+  EXPECT_EQ(two_.a().view().waiting_pairs(), 0u);
 }
 
 TEST(DeviceOwnersTest, WhoHadADeviceLastIsKnownWhenItIsNobodys) {

@@ -50,10 +50,10 @@ TEST_F(EnginePairTest, AnOfferThatComesBeforeItsReceiveWaits) {
   two_.LinkUp();
   two_.Send();
   two_.Run();
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
   two_.Receive();
   two_.Run();
-  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 0u);
   EXPECT_THAT(launches(kB), SizeIs(1));
 }
 
@@ -139,7 +139,7 @@ TEST_F(EnginePairTest, APairOfOneDaemonIsOneLocalCopyAndEndsTogether) {
   EXPECT_EQ(launches(kA)[0].route, Route::kLocal);
   EXPECT_EQ(launches(kA)[0].peer, PeerId(kA));
   EXPECT_EQ(launches(kA)[0].device, GlobalDeviceId(1));
-  EXPECT_STREQ(two_.a().Find(from)->state, "launched");
+  EXPECT_STREQ(two_.a().view().Find(from)->state, "launched");
   EXPECT_THAT(two_.daemons[kA].to_other, IsEmpty());
   EXPECT_THAT(two_.daemons[kA].wanted, IsEmpty());
   two_.Answer(kA);
@@ -209,8 +209,8 @@ TEST_F(EnginePairTest, AMatchedPairWaitsForTheSendersData) {
   const TransferId to = two_.Receive();
   two_.Run();
   EXPECT_THAT(launches(kB), IsEmpty());
-  EXPECT_STREQ(two_.a().Find(from)->state, "matched");
-  EXPECT_STREQ(two_.b().Find(to)->state, "matched");
+  EXPECT_STREQ(two_.a().view().Find(from)->state, "matched");
+  EXPECT_STREQ(two_.b().view().Find(to)->state, "matched");
   two_.a().OnDefined(two_.now, from);
   two_.Run();
   EXPECT_THAT(launches(kB), SizeIs(1));

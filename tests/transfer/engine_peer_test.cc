@@ -29,10 +29,10 @@ class EnginePeerTest : public testing::Test {
     return LastMessage<Done>(two_, kB).status;
   }
   void ExpectIgnored(int node, PeerMessage message) {
-    const uint64_t before = two_.engine(node).ignored_messages();
+    const uint64_t before = two_.engine(node).view().ignored_messages();
     const PeerId from(1 - node);
     two_.engine(node).OnMessage(two_.now, from, std::move(message));
-    EXPECT_EQ(two_.engine(node).ignored_messages(), before + 1);
+    EXPECT_EQ(two_.engine(node).view().ignored_messages(), before + 1);
     EXPECT_TRUE(two_.engine(node).TakeOutbox().empty());
   }
   TwoDaemons two_;
@@ -59,7 +59,7 @@ TEST_F(EnginePeerTest, ALostLinkEndsWhatWasAgreedOnItAndNothingElse) {
   EXPECT_THAT(two_.StatusOf(kB, to_nobody), Says("reset by peer"));
   EXPECT_FALSE(two_.IsOver(kB, local));
   EXPECT_FALSE(two_.IsOver(kB, from_c));
-  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 0u);
   EXPECT_THAT(two_.daemons[kA].unwatch, SizeIs(1));
 }
 
@@ -144,8 +144,8 @@ TEST_F(EnginePeerTest, ARestartedPeerMayUseItsIdsAgain) {
   two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("reset"), true);
   two_.b().OnPeerUp(two_.now, PeerId(kA), Routes(true, true));
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(7, "x"));
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
-  EXPECT_EQ(two_.b().ignored_messages(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().ignored_messages(), 0u);
 }
 
 // --- Peers that lie.
@@ -157,7 +157,7 @@ TEST_F(EnginePeerTest, OffersBetweenForeignDevicesAreRefused) {
   EXPECT_THAT(Refusal(OfferOf(2, "x", 2, 3)), refused);   // ours
   EXPECT_THAT(Refusal(OfferOf(3, "x", 0, 4)), refused);   // not to us
   EXPECT_THAT(Refusal(OfferOf(4, "x", 0, 77)), refused);  // nobody's
-  EXPECT_EQ(two_.b().waiting_offers(), 0u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 0u);
 }
 
 TEST_F(EnginePeerTest, AnOfferWhoseLayoutDoesNotAddUpIsRefused) {
@@ -171,14 +171,14 @@ TEST_F(EnginePeerTest, ASecondOfferOfAKeyIsRefusedAndTheFirstGoesOnWaiting) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
   EXPECT_THAT(Refusal(OfferOf(2, "x")), Fails(StatusCode::kAlreadyExists, Reason::kKeyInUse));
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
 }
 
 TEST_F(EnginePeerTest, AnOfferWithAnIdThatIsTakenIsIgnored) {
   two_.LinkUp();
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(1, "x"));
   ExpectIgnored(kB, OfferOf(1, "y"));
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
 }
 
 TEST_F(EnginePeerTest, MessagesAboutUnknownTransfersAreIgnoredAndCounted) {
@@ -219,7 +219,7 @@ TEST_F(EnginePeerTest, AnotherPeerCannotSpeakForThePeerOfATransfer) {
   two_.a().OnMessage(two_.now, PeerId(2), Done{from});
   two_.Take(kA);
   EXPECT_FALSE(two_.IsOver(kA, from));
-  EXPECT_EQ(two_.a().ignored_messages(), 1u);
+  EXPECT_EQ(two_.a().view().ignored_messages(), 1u);
 }
 
 TEST_F(EnginePeerTest, MessagesFromNobodyAreIgnored) {
@@ -227,7 +227,7 @@ TEST_F(EnginePeerTest, MessagesFromNobodyAreIgnored) {
   two_.a().OnMessage(two_.now, PeerId(55), OfferOf(1, "x"));
   two_.a().OnPeerUp(two_.now, PeerId(55), {});
   two_.a().OnPeerLost(two_.now, PeerId(55), absl::UnavailableError("x"), true);
-  EXPECT_EQ(two_.a().ignored_messages(), 2u);
+  EXPECT_EQ(two_.a().view().ignored_messages(), 2u);
   EXPECT_TRUE(two_.a().TakeOutbox().empty());
 }
 
@@ -244,7 +244,7 @@ TEST_F(EnginePeerTest, DoneForDataThatWasNeverDefinedIsNotBelieved) {
 
 class EnginePeerBoundTest : public EnginePeerTest {
  protected:
-  EnginePeerBoundTest() : EnginePeerTest({.offers_per_peer = 2}) {}
+  EnginePeerBoundTest() : EnginePeerTest({.bounds = {.offers_per_peer = 2}}) {}
   static uint64_t OfAnotherSession(uint64_t id) { return MakeTransferId(SessionId(9), id).value(); }
 };
 
@@ -257,15 +257,15 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
   const absl::Status refusal = Refusal(OfferOf(3, "z"));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_EQ(RetryAfterOf(refusal), absl::ZeroDuration()) << "none ends by itself";
-  EXPECT_EQ(two_.b().waiting_offers(), 2u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 2u);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(1), Cancelled()});
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(4, "z"));
-  EXPECT_EQ(two_.b().waiting_offers(), 2u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 2u);
 }
 
 class EnginePeerKeptTest : public EnginePeerTest {
  protected:
-  EnginePeerKeptTest() : EnginePeerTest({.record_bytes_per_peer = 4096}) {}
+  EnginePeerKeptTest() : EnginePeerTest({.bounds = {.record_bytes_per_peer = 4096}}) {}
   // Of ranges that do not touch.
   static Offer LongOffer(uint64_t id, std::string key, size_t ranges) {
     Offer offer = OfferOf(id, std::move(key));
@@ -281,26 +281,26 @@ TEST_F(EnginePeerKeptTest, OffersThatTakeMoreThanTheirPeersBytesAreRefused) {
   two_.LinkUp();
   EXPECT_THAT(Refusal(LongOffer(1, "x", 1000)),
               Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
-  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().view().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(2, "x", 50));
-  EXPECT_GT(two_.b().RecordBytesFor(PeerId(kA)), 50 * sizeof(Range));
+  EXPECT_GT(two_.b().view().RecordBytesFor(PeerId(kA)), 50 * sizeof(Range));
   const absl::Status refusal = Refusal(LongOffer(3, "y", 50));
   EXPECT_THAT(refusal, Fails(StatusCode::kResourceExhausted, Reason::kQueueFull));
   EXPECT_EQ(RetryAfterOf(refusal), RetryAfter::kUnknown);
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(2), Cancelled()});
-  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().view().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(4, "y", 50));
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
 }
 
 TEST_F(EnginePeerKeptTest, WhatIsMatchedCountsUntilItIsOver) {
   two_.LinkUp();
   two_.Post(SpecOf(Side::kReceive, "z", 0, 2, 50));
   two_.b().OnMessage(two_.now, PeerId(kA), LongOffer(1, "z", 50));
-  const uint64_t matched = two_.b().RecordBytesFor(PeerId(kA));
+  const uint64_t matched = two_.b().view().RecordBytesFor(PeerId(kA));
   EXPECT_GT(matched, 50 * sizeof(Range));
   two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
-  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().view().RecordBytesFor(PeerId(kA)), 0u);
 }
 
 TEST_F(EnginePeerBoundTest, AnOfferThatIsMatchedAtOnceNeedsNoRoom) {
@@ -319,15 +319,15 @@ TEST_F(EnginePeerBoundTest, WhatHasEndedTakesNoPlace) {
     two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(id, absl::StrCat("x", id)));
     two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{TransferId(id), Poisoned()});
   }
-  EXPECT_EQ(two_.b().TombstonesHeld(PeerId(kA)), 5u);
-  EXPECT_EQ(two_.b().RecordBytesFor(PeerId(kA)), 0u);
+  EXPECT_EQ(two_.b().view().TombstonesHeld(PeerId(kA)), 5u);
+  EXPECT_EQ(two_.b().view().RecordBytesFor(PeerId(kA)), 0u);
   two_.b().OnMessage(two_.now, PeerId(kA), OfferOf(6, "z"));
-  EXPECT_EQ(two_.b().waiting_offers(), 1u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 1u);
 }
 
 class EnginePeerShareTest : public EnginePeerTest {
  protected:
-  EnginePeerShareTest() : EnginePeerTest({.offers_per_peer = 24}) { two_.LinkUp(); }
+  EnginePeerShareTest() : EnginePeerTest({.bounds = {.offers_per_peer = 24}}) { two_.LinkUp(); }
   static Offer OfferOfUser(uint32_t uid, uint32_t session, uint64_t i) {
     Offer offer = OfferOf(MakeTransferId(SessionId(session), i).value(),
                           absl::StrCat("key ", session, " ", i));
@@ -337,9 +337,9 @@ class EnginePeerShareTest : public EnginePeerTest {
   // As many offers as the session may have: how many that are.
   uint64_t Fill(uint32_t uid, uint32_t session) {
     for (uint64_t i = 0;; ++i) {
-      const size_t before = two_.b().waiting_offers();
+      const size_t before = two_.b().view().waiting_offers();
       two_.b().OnMessage(two_.now, PeerId(kA), OfferOfUser(uid, session, i));
-      if (two_.b().waiting_offers() == before) return i;
+      if (two_.b().view().waiting_offers() == before) return i;
     }
   }
 };
@@ -383,16 +383,16 @@ TEST_F(EnginePeerShareTest, EachSessionHasWhatItLeavesForOthersOfItsUser) {
   EXPECT_THAT(refusal, Says("12 offers of node-a wait here already, 12 of them of uid 1000, 6 of "
                             "these of the session"));
   two_.b().OnMessage(two_.now, PeerId(kA), Withdraw{MakeTransferId(SessionId(1), 0), Cancelled()});
-  EXPECT_EQ(two_.b().waiting_offers(), 11u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 11u);
   EXPECT_EQ(Fill(1000, 5), 1u);
 }
 
 TEST_F(EnginePeerShareTest, HoweverManySessionsAUserHasOthersHaveRoom) {
   for (uint32_t session = 1; session <= 40; ++session) Fill(1000, session);
-  EXPECT_EQ(two_.b().waiting_offers(), 12u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 12u);
   EXPECT_EQ(Fill(1001, 41), 3u);
   for (uint32_t session = 42; session <= 80; ++session) Fill(1001, session);
-  EXPECT_EQ(two_.b().waiting_offers(), 18u);
+  EXPECT_EQ(two_.b().view().waiting_offers(), 18u);
   // Their places come back, whichever user they are of.
   two_.b().OnPeerLost(two_.now, PeerId(kA), absl::UnavailableError("cut"), true);
   two_.LinkUp();

@@ -65,10 +65,10 @@ TEST_F(EnginePostTest, ASendWaitsForTheLinkAndGoesOutWhenItIsUp) {
   two_.Take(kA);
   EXPECT_THAT(two_.daemons[kA].wanted, ElementsAre(PeerId(1)));
   EXPECT_THAT(two_.daemons[kA].to_other, IsEmpty());
-  EXPECT_STREQ(two_.a().Find(id)->state, "waiting");
+  EXPECT_STREQ(two_.a().view().Find(id)->state, "waiting");
   two_.a().OnPeerUp(two_.now, PeerId(1), Routes(true, true));
   EXPECT_EQ(LastMessage<Offer>(two_, kA).transfer, id);
-  EXPECT_STREQ(two_.a().Find(id)->state, "offered");
+  EXPECT_STREQ(two_.a().view().Find(id)->state, "offered");
 }
 
 TEST_F(EnginePostTest, WhatWaitedForTheLinkGoesOutInTheOrderOfPosting) {
@@ -135,10 +135,10 @@ TEST_F(EnginePostTest, EqualKeysInSequenceMatchInOrder) {
     const TransferId to = two_.Post(receive);
     const TransferId from = two_.Post(SpecOf(Side::kSend, "k", 0, 2, 100 + round));
     two_.Run();
-    EXPECT_STREQ(two_.a().Find(from)->state, "matched");
-    EXPECT_STREQ(two_.b().Find(to)->state, "matched");
+    EXPECT_STREQ(two_.a().view().Find(from)->state, "matched");
+    EXPECT_STREQ(two_.b().view().Find(to)->state, "matched");
   }
-  EXPECT_EQ(two_.a().in_flight(), 3u);
+  EXPECT_EQ(two_.a().view().in_flight(), 3u);
 }
 
 TEST_F(EnginePostTest, UndefinedDataIsWatchedAtOnceOnBothSides) {
@@ -175,7 +175,7 @@ TEST_F(EnginePostTest, WhatHasNoValueIsDefinedByItsPoster) {
   EXPECT_THAT(two_.daemons[kA].watches, SizeIs(0));
   EXPECT_THAT(two_.daemons[kB].watches, SizeIs(0));
   EXPECT_THAT(two_.daemons[kB].launches, SizeIs(0));
-  EXPECT_EQ(two_.a().Find(sent)->waits_for, "the job that it is a part of");
+  EXPECT_EQ(two_.a().view().Find(sent)->waits_for, "the job that it is a part of");
   two_.a().OnDefined(two_.now, sent);
   two_.Run();
   EXPECT_THAT(two_.daemons[kB].launches, SizeIs(0));
@@ -198,12 +198,12 @@ TEST_F(EnginePostTest, ATransferThatEndsUndefinedIsUnwatched) {
 TEST_F(EnginePostTest, TheCountsFollowPostsAndEndings) {
   two_.Send("k");
   const TransferId other = two_.Post(SpecOf(Side::kSend, "l", 0, 2), SessionId(9));
-  EXPECT_EQ(two_.a().in_flight(), 2u);
-  EXPECT_EQ(two_.a().in_flight(kSession), 1u);
-  EXPECT_EQ(two_.a().in_flight(SessionId(9)), 1u);
+  EXPECT_EQ(two_.a().view().in_flight(), 2u);
+  EXPECT_EQ(two_.a().view().in_flight(kSession), 1u);
+  EXPECT_EQ(two_.a().view().in_flight(SessionId(9)), 1u);
   two_.a().Cancel(two_.now, other, Cancelled());
-  EXPECT_EQ(two_.a().in_flight(SessionId(9)), 0u);
-  EXPECT_EQ(two_.a().in_flight(), 1u);
+  EXPECT_EQ(two_.a().view().in_flight(SessionId(9)), 0u);
+  EXPECT_EQ(two_.a().view().in_flight(), 1u);
 }
 
 }  // namespace

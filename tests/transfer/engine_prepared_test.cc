@@ -64,7 +64,7 @@ TEST_F(EnginePreparedTest, ALocalPairIsArmedAndStays) {
   EXPECT_EQ(launch.armed->batch, 8u);
   EXPECT_EQ(launch.armed->source, send_);
   EXPECT_EQ(launch.armed->source_batch, 7u);
-  EXPECT_STREQ(two_.a().Find(send_)->state, "armed");
+  EXPECT_STREQ(two_.a().view().Find(send_)->state, "armed");
   two_.Advance(absl::Hours(24));  // no deadline holds any more
   EXPECT_THAT(two_.daemons[kA].ended, IsEmpty());
   EXPECT_THAT(two_.daemons[kA].watches, IsEmpty());
@@ -143,8 +143,8 @@ TEST_F(EnginePreparedTest, OnUcxEachFiringIsAgreedAndLaunched) {
   two_.LinkUp(/*mapped=*/false);
   PostPair();
   two_.Advance(absl::Hours(24));
-  EXPECT_STREQ(two_.a().Find(send_)->state, "armed");
-  EXPECT_STREQ(two_.b().Find(receive_)->state, "armed");
+  EXPECT_STREQ(two_.a().view().Find(send_)->state, "armed");
+  EXPECT_STREQ(two_.b().view().Find(receive_)->state, "armed");
   for (uint64_t n = 1; n <= 4; ++n) {
     ASSERT_EQ(two_.daemons[kA].watches.back().value, n);
     ASSERT_EQ(two_.daemons[kB].watches.back().value, n);
@@ -160,7 +160,7 @@ TEST_F(EnginePreparedTest, OnUcxEachFiringIsAgreedAndLaunched) {
   }
   EXPECT_EQ(two_.daemons[kA].fired.back().batch, 7u);
   EXPECT_EQ(two_.daemons[kB].fired.back().batch, 8u);
-  EXPECT_EQ(two_.a().ignored_messages() + two_.b().ignored_messages(), 0u);
+  EXPECT_EQ(two_.a().view().ignored_messages() + two_.b().view().ignored_messages(), 0u);
 }
 
 TEST_F(EnginePreparedTest, NothingIsLaunchedBeforeBothWordsOnUcx) {
@@ -264,13 +264,13 @@ TEST_F(EnginePreparedTest, WhereMappedCannotBeArmedTheNextRouteIs) {
   ASSERT_THAT(two_.daemons[kB].fallbacks, SizeIs(1));
   EXPECT_EQ(two_.daemons[kB].fallbacks[0].to, Route::kUcx);
   AnswerAborts(kA);  // it was armed there
-  EXPECT_TRUE(two_.a().Find(send_)->fires);
+  EXPECT_TRUE(two_.a().view().Find(send_)->fires);
   FireOnUcx(true);
   FireOnUcx(false);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(2));
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(2));
-  EXPECT_EQ(two_.a().Find(send_)->route, Route::kUcx);
-  EXPECT_EQ(two_.a().ignored_messages() + two_.b().ignored_messages(), 0u);
+  EXPECT_EQ(two_.a().view().Find(send_)->route, Route::kUcx);
+  EXPECT_EQ(two_.a().view().ignored_messages() + two_.b().view().ignored_messages(), 0u);
 }
 
 TEST_F(EnginePreparedTest, WhyALaterLaunchFailsIsNotThatAnEarlierOneWasLeft) {
@@ -309,7 +309,7 @@ TEST_F(EnginePreparedTest, TheSourcesLaneMayRefuseMappedToo) {
   two_.Answer(kA, RouteRefused());
   AnswerAborts(kB);
   ASSERT_THAT(two_.daemons[kB].fallbacks, SizeIs(1));
-  EXPECT_TRUE(two_.b().Find(receive_)->fires);
+  EXPECT_TRUE(two_.b().view().Find(receive_)->fires);
   FireOnUcx(false);
   EXPECT_THAT(two_.daemons[kA].fired, SizeIs(1));
   EXPECT_THAT(two_.daemons[kB].fired, SizeIs(1));
@@ -420,7 +420,7 @@ TEST_F(EnginePreparedTest, ADoneOfAFiringThatWasNotIsNonsense) {
   two_.LinkUp(false);
   PostPair();
   two_.a().OnMessage(two_.now, PeerId(kB), Done{send_, absl::OkStatus(), Route::kUcx});
-  EXPECT_EQ(two_.a().ignored_messages(), 1u);
+  EXPECT_EQ(two_.a().view().ignored_messages(), 1u);
   two_.Run();
   EXPECT_THAT(two_.daemons[kA].fired, IsEmpty());
   EXPECT_THAT(two_.daemons[kA].ended, IsEmpty());

@@ -79,9 +79,10 @@ class EnginePriorTest : public testing::Test {
       two_.Run();
     }
   }
-  TransferEngine::RouteOption Explain(Route route, uint64_t bytes) {
-    const auto options = two_.b().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), bytes);
-    for (const TransferEngine::RouteOption& option : *options) {
+  RouteOption Explain(Route route, uint64_t bytes) {
+    const auto options =
+        two_.b().view().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), bytes);
+    for (const RouteOption& option : *options) {
       if (option.route == route) return option;
     }
     return {};

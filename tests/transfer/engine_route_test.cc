@@ -152,7 +152,7 @@ TEST_F(EngineRouteTest, ANewLinkIsMeasuredAnew) {
 TEST_F(EngineRouteTest, ExplainShowsWhatWasMeasuredAndWhatItLeadsTo) {
   Measure(Route::kMapped, absl::Milliseconds(10));
   Measure(Route::kUcx, absl::Milliseconds(2));
-  auto options = two_.b().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), kSize);
+  auto options = two_.b().view().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), kSize);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ((*options)[1].time, absl::Milliseconds(10));
   EXPECT_FALSE((*options)[1].chosen);
@@ -160,10 +160,10 @@ TEST_F(EngineRouteTest, ExplainShowsWhatWasMeasuredAndWhatItLeadsTo) {
   EXPECT_TRUE((*options)[2].chosen);
   EXPECT_NEAR(*(*options)[2].bytes_per_second, kSize / 0.002, 1);
   EXPECT_EQ((*options)[2].latency, std::nullopt);
-  options = two_.b().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), 8);
+  options = two_.b().view().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), 8);
   EXPECT_TRUE((*options)[1].chosen);
   EXPECT_THAT((*options)[2].reason, HasSubstr("not measured enough"));
-  options = two_.a().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), kSize);
+  options = two_.a().view().Explain(two_.now, GlobalDeviceId(0), GlobalDeviceId(2), kSize);
   EXPECT_EQ((*options)[2].time, std::nullopt);  // node-b decides
 }
 
@@ -171,7 +171,7 @@ class EngineFixedOrderTest : public EngineRouteTest {
  protected:
   static TransferEngine::Options ByOrder() {
     TransferEngine::Options options;
-    options.by_estimate = false;
+    options.bounds.by_estimate = false;
     return options;
   }
   EngineFixedOrderTest() : EngineRouteTest(ByOrder()) {}

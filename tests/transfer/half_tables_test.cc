@@ -7,7 +7,6 @@
 #include <deque>
 #include <utility>
 
-#include "transfer/engine_view.h"
 #include "transfer/half_book.h"
 
 namespace ferry {
@@ -53,8 +52,7 @@ class HalfTablesTest : public testing::Test {
   TransferMatcher matcher_;
   HalfBook halves_;
   OfferBook offers_{{.waiting_per_peer = 10, .record_bytes_per_peer = 1 << 20}, 2};
-  EngineView view_{context_, halves_, offers_};
-  LongWaits long_waits_{context_, halves_, offers_, view_, {}};
+  LongWaits long_waits_{context_, halves_, offers_, {}};
   HalfTables tables_{context_, matcher_, offers_, long_waits_};
 };
 

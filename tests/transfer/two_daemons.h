@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -208,11 +209,11 @@ class TwoDaemons {
   }
   void ExpectNothingLeft() {
     for (int i : {kA, kB}) {
-      EXPECT_EQ(engine(i).in_flight(), 0u);
-      EXPECT_EQ(engine(i).in_flight(kSession), 0u);
-      EXPECT_EQ(engine(i).waiting_offers(), 0u);
-      EXPECT_EQ(engine(i).waiting_pairs(), 0u);
-      EXPECT_EQ(engine(i).groups(), 0u);
+      EXPECT_EQ(engine(i).view().in_flight(), 0u);
+      EXPECT_EQ(engine(i).view().in_flight(kSession), 0u);
+      EXPECT_EQ(engine(i).view().waiting_offers(), 0u);
+      EXPECT_EQ(engine(i).view().waiting_pairs(), 0u);
+      EXPECT_EQ(engine(i).view().groups(), 0u);
     }
   }
 

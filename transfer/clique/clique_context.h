@@ -21,7 +21,8 @@ struct CliqueContext {
   const DeviceOwners& owners;
   const RouteChoice& routes;
   const CliqueOptions& options;
-  const absl::Time& now;  // the time of the engine's call that is under way
+  const absl::Duration& group_time;  // EngineOptions::Bounds::group_time; may change at any time
+  const absl::Time& now;             // the time of the engine's call that is under way
   Outbox& out;
 
   // The daemon of a device that is known, or was when a transfer with it was posted.

@@ -9,11 +9,6 @@ namespace ferry {
 
 struct CliqueOptions {
   GroupCutter::Options cutting;
-  // A group of large transfers may have as many bytes as the measured rate moves in this time, or
-  // `cutting.group_bytes` if that is more. A small transfer waits for two of these groups, the one
-  // that runs and the one that has its lanes already, and then goes in a short group. May change at
-  // any time.
-  absl::Duration group_time = absl::Milliseconds(2);
   // How long the first group of a lane may run.
   absl::Duration group_deadline = absl::Seconds(10);
   // How long a group may wait for the other end's lane.

@@ -25,7 +25,61 @@ Cliques::Cliques(const CliqueContext& context, FindLoad find_load)
       leader_(context.options.cutting),
       comms_(context_, leader_),
       bundles_(context_, leader_, comms_),
-      groups_(context_) {}
+      groups_(context_),
+      attempt_ends_(context_, leader_, comms_, groups_,
+                    {.drop_group =
+                         [this](uint64_t id, const absl::Status& why) {
+                           const std::unique_ptr<GroupRecord> group = Erase(id);
+                           for (const GroupRecord::Carried& carried : group->carried) {
+                             Unpin(carried, 0, why);
+                           }
+                           Settle(group->carried);
+                         },
+                     .unavailable =
+                         [this](const Clique& clique, const absl::Status& why) {
+                           events_.push_back(CliqueUnavailable{clique, why});
+                         }}) {}
+
+// --- Links, and time.
+
+void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
+  home_.Check();
+  peers_.erase(peer);
+  const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                                  absl::StrCat("the link to ", NodeName(context_.devices, peer),
+                                               " was lost: ", absl::string_view(why.message())));
+  for (const auto& [clique, comm] : comms_.all()) {
+    if (context_.OwnerOf(clique.high) == peer) leader_.Drop(clique);
+  }
+  bundles_.OnPeerLost(peer);
+  std::vector<uint64_t> unlaunched;
+  for (GroupRecord* const group :
+       groups_.All([&](const GroupRecord& group) { return group.peer == peer; })) {
+    if (!group->launched()) {
+      unlaunched.push_back(group->id);
+    } else if (group->why.ok()) {
+      group->why = lost;
+      groups_.StopTimer(*group);
+    }
+  }
+  for (const uint64_t id : unlaunched) {  // their halves end with all the others of this peer
+    const std::unique_ptr<GroupRecord> group = Erase(id);
+    for (const GroupRecord::Carried& carried : group->carried) {
+      Unpin(carried, 0, absl::OkStatus());
+      if (Bundle* const bundle = bundles_.Find(carried.load->bundle)) {
+        bundles_.Settle(*bundle).IgnoreError();  // it is broken
+      }
+    }
+  }
+  comms_.Forget(peer, lost);
+}
+
+absl::Time Cliques::NextTime() const {
+  home_.Check();
+  const int64_t nanos = std::min(groups_.NextTimer(), comms_.NextTimer());
+  return std::min(nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
+                  leader_.NextDue());
+}
 
 // --- Loads.
 
@@ -140,7 +194,7 @@ void Cliques::Run() {
   home_.Check();
   while (true) {
     const GroupLeader::Due due = leader_.TakeDue(context_.now);
-    for (const auto& [clique, attempt] : due.close) CloseIdle(clique, attempt);
+    for (const auto& [clique, attempt] : due.close) attempt_ends_.CloseIdle(clique, attempt);
     for (const auto& [clique, attempt] : due.open) comms_.Open(clique, attempt);
     for (const Clique& clique : due.ask) {
       groups_.Ask(groups_.Add(clique, context_.OwnerOf(clique.high), /*leads=*/true));
@@ -164,7 +218,7 @@ void Cliques::OnLaneGranted(GroupRecord& group) {
 
 uint64_t Cliques::RoomFor(const Clique& clique) const {
   return static_cast<uint64_t>(comms_.Find(clique)->bytes_per_second *
-                               absl::ToDoubleSeconds(context_.options.group_time));
+                               absl::ToDoubleSeconds(context_.group_time));
 }
 
 void Cliques::Cut(GroupRecord& group) {
@@ -302,7 +356,7 @@ std::optional<Clique> Cliques::OnGroupDone(uint64_t id, const absl::Status& stat
     Unpin(carried, status.ok() ? carried.chunk.bytes : 0, why);
   }
   if (!status.ok() && group->why.ok()) {
-    FailAttempt(group->clique, group->attempt, group->number, status);
+    attempt_ends_.Fail(group->clique, group->attempt, group->number, status);
   }
   Settle(group->carried);
   return group->clique;

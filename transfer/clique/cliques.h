@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cliques carries loads in groups of route nccl: which group has which chunk, when it is launched,
-// what becomes of it when it is over, fails or hangs, and when a communicator is opened and ended.
-// It knows a transfer by its Load only. TransferEngine hands loads over (Carry), and is told by
-// TakeEvents which of them groups carry, and which none carries any more.
+// and what becomes of its loads when it is over. What becomes of groups that fail or hang, and when
+// a communicator is ended, AttemptEnds decides. Cliques knows a transfer by its Load only.
+// TransferEngine hands loads over (Carry), and is told by TakeEvents which of them groups carry,
+// and which none carries any more.
 //
 // Leader and follower of a clique run the same code on a GroupRecord each; only the leader cuts
 // groups, numbers the attempts of the communicator and decides when one ends. The follower tells it
@@ -27,7 +28,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,6 +36,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/home.h"
+#include "transfer/clique/attempt_ends.h"
 #include "transfer/clique/bundle_book.h"
 #include "transfer/clique/clique_context.h"
 #include "transfer/clique/comm_book.h"
@@ -85,6 +86,7 @@ class Cliques {
   const BundleBook& bundles() const { return bundles_; }
   CommBook& comms() { return comms_; }
   const CommBook& comms() const { return comms_; }
+  AttemptEnds& attempt_ends() { return attempt_ends_; }
   // Whether this daemon leads the clique, with `peer` as the follower, and its groups could be
   // launched here.
   bool LedByUs(PeerId peer, const Clique& clique) const { return context_.LedByUs(peer, clique); }
@@ -121,35 +123,22 @@ class Cliques {
   // Asks for the lanes of groups that are due, and goes on with the groups whose lanes were
   // granted.
   void Run();
-  // A lane has answered a group. Returns the group's clique, with which the caller calls CloseQuiet
-  // once it has handled the events; none if the group was over already.
+  // A lane has answered a group. Returns the group's clique, with which the caller calls
+  // AttemptEnds::CloseQuiet once it has handled the events; none if the group was over already.
   std::optional<Clique> OnGroupDone(uint64_t id, const absl::Status& status);
-  // At a follower: closes those communicators of the clique that are to be closed and that no group
-  // uses.
-  void CloseQuiet(const Clique& clique);
-  void OnCommunicatorFailed(const Clique& clique, uint32_t attempt, const absl::Status& status);
-  // Has the clique's communicator closed if it is idle. `busy`: a communicator in use is closed
-  // too, when its groups are over.
-  void EvictCommunicator(const Clique& clique, bool busy);
-  // Ends one group or opening that takes too long. False: none does.
-  bool OnTime();
+  // When Run, or AttemptEnds::OnTime, has something to do because of time alone.
   absl::Time NextTime() const;
 
   // --- From peers. Each is false for a message that makes no sense.
 
   bool OnGroup(PeerId peer, const Group& message);
   bool OnGranted(PeerId peer, const Granted& message);
-  bool OnGroupFailed(PeerId peer, const GroupFailed& message);
-  bool OnAttemptOver(PeerId peer, const AttemptOver& message);
-  bool OnEvict(PeerId peer, const Evict& message);
 
  private:
   struct OfPeer {
     bool up = false;
     absl::Time more_until = absl::InfinitePast();
   };
-
-  // --- cliques.cc: loads and groups.
 
   // The load that the chunk belongs to, if the chunk may go into the group; else null.
   Load* ToCarry(const GroupRecord& group, const Chunk& chunk);
@@ -173,23 +162,13 @@ class Cliques {
   void MeasureSpeed(const GroupRecord& group);
   void MeasureSms(const GroupRecord& group);
 
-  // --- cliques_end.cc: what fails, hangs or is not wanted any more.
-
-  void OnLate(GroupRecord& group);
-  // A group failed here, or with number 0 the communicator: its attempt shall end at both ends.
-  void FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                   const absl::Status& status);
-  // What an attempt's end does here, whoever has ended it.
-  void AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                    const absl::Status& status);
-  void CloseIdle(const Clique& clique, uint32_t attempt);
-
   const CliqueContext context_;
   const FindLoad find_load_;
   GroupLeader leader_;
   CommBook comms_;
   BundleBook bundles_;
   GroupBook groups_;
+  AttemptEnds attempt_ends_;
   absl::flat_hash_map<PeerId, OfPeer> peers_;
   std::vector<CliqueEvent> events_;
   [[no_unique_address]] HomeChecker home_;

@@ -99,7 +99,7 @@ void Answers::OnGroupDone(uint64_t id, const absl::Status& status, std::vector<T
   home_.Check();
   const std::optional<Clique> clique = books_.cliques.OnGroupDone(id, status);
   OnCliqueEvents(left);
-  if (clique) books_.cliques.CloseQuiet(*clique);
+  if (clique) books_.cliques.attempt_ends().CloseQuiet(*clique);
 }
 
 void Answers::OnCliqueUnavailable(const Clique& clique, const absl::Status& why) {

@@ -19,34 +19,34 @@ constexpr absl::Duration kToldWithin = absl::Seconds(8);
 
 // Of queues, after everything that an engine is told.
 void Simulation::CheckBounds(int index) {
-  const TransferEngine& engine = *nodes_[index].engine;
-  for (const auto& [peer, held] : engine.OffersHeld()) {
-    if (held <= engine_options_.offers_per_peer) continue;
+  const EngineView& view = nodes_[index].engine->view();
+  for (const auto& [peer, held] : view.OffersHeld()) {
+    if (held <= engine_options_.bounds.offers_per_peer) continue;
     Fail(absl::StrCat("node-", index, " holds ", held, " offers of node-", peer.value(),
-                      ", more than ", engine_options_.offers_per_peer));
+                      ", more than ", engine_options_.bounds.offers_per_peer));
   }
   for (size_t peer = 0; peer < nodes_.size(); ++peer) {
-    const uint64_t bytes = engine.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
-    const size_t tombstones = engine.TombstonesHeld(PeerId(static_cast<uint32_t>(peer)));
+    const uint64_t bytes = view.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
+    const size_t tombstones = view.TombstonesHeld(PeerId(static_cast<uint32_t>(peer)));
     if (tombstones > engine_options_.tombstones_per_peer) {
       Fail(absl::StrCat("node-", index, " remembers ", tombstones,
                         " halves of transfers with node-", peer, ", more than ",
                         engine_options_.tombstones_per_peer));
     }
-    if (bytes <= engine_options_.record_bytes_per_peer) continue;
+    if (bytes <= engine_options_.bounds.record_bytes_per_peer) continue;
     Fail(absl::StrCat("node-", index, " keeps ", bytes, " bytes for node-", peer, ", more than ",
-                      engine_options_.record_bytes_per_peer));
+                      engine_options_.bounds.record_bytes_per_peer));
   }
-  if (engine.waiting_pairs() > engine.in_flight()) {
-    Fail(absl::StrCat("node-", index, " has ", engine.waiting_pairs(), " pairs that wait, but ",
-                      engine.in_flight(), " in flight"));
+  if (view.waiting_pairs() > view.in_flight()) {
+    Fail(absl::StrCat("node-", index, " has ", view.waiting_pairs(), " pairs that wait, but ",
+                      view.in_flight(), " in flight"));
   }
 }
 
 void Simulation::CheckNode(int index) {
-  const TransferEngine& engine = *nodes_[index].engine;
-  if (engine.in_flight() != nodes_[index].open) {
-    Fail(absl::StrCat("node-", index, " has ", engine.in_flight(), " in flight, not ",
+  const EngineView& view = nodes_[index].engine->view();
+  if (view.in_flight() != nodes_[index].open) {
+    Fail(absl::StrCat("node-", index, " has ", view.in_flight(), " in flight, not ",
                       nodes_[index].open));
   }
   CheckDrains(index);
@@ -55,19 +55,19 @@ void Simulation::CheckNode(int index) {
 // Nobody waits for what cannot come: not at a node that drains, and not at one that knows that the
 // other one does.
 void Simulation::CheckDrains(int index) {
-  const TransferEngine& engine = *nodes_[index].engine;
-  if (nodes_[index].drains && engine.waiting_offers() > 0) {
-    Fail(absl::StrCat("node-", index, " drains, and ", engine.waiting_offers(), " offers wait"));
+  const EngineView& view = nodes_[index].engine->view();
+  if (nodes_[index].drains && view.waiting_offers() > 0) {
+    Fail(absl::StrCat("node-", index, " drains, and ", view.waiting_offers(), " offers wait"));
   }
   bool known = false;
   for (uint32_t peer = 0; peer < nodes_.size(); ++peer) {
-    known = known || engine.DrainsUntil(PeerId(peer)).has_value();
+    known = known || view.DrainsUntil(PeerId(peer)).has_value();
   }
   if (!known) return;
-  for (const TransferRow& row : engine.List(engine.in_flight())) {
+  for (const TransferRow& row : view.List(view.in_flight())) {
     const PeerId source(static_cast<uint32_t>(OwnerOf(row.key.source)));
     if (row.side != Side::kReceive || absl::string_view(row.state) != "waiting" ||
-        !engine.DrainsUntil(source)) {
+        !view.DrainsUntil(source)) {
       continue;
     }
     const HalfModel* half = HalfAt(index, row.transfer);
@@ -207,15 +207,16 @@ void Simulation::CheckEnd() {
   CheckNothingRemembered();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     TransferEngine& engine = *nodes_[i].engine;
-    if (engine.in_flight() != 0 || engine.waiting_offers() != 0 || engine.waiting_pairs() != 0 ||
-        engine.groups() != 0 || !engine.TakeOutbox().empty() ||
+    const EngineView& view = engine.view();
+    if (view.in_flight() != 0 || view.waiting_offers() != 0 || view.waiting_pairs() != 0 ||
+        view.groups() != 0 || !engine.TakeOutbox().empty() ||
         engine.NextDeadline() != absl::InfiniteFuture()) {
-      Fail(absl::StrCat("node-", i, " has something left: ", engine.in_flight(), " transfers, ",
-                        engine.waiting_offers(), " offers, ", engine.waiting_pairs(), " pairs, ",
-                        engine.groups(), " groups"));
+      Fail(absl::StrCat("node-", i, " has something left: ", view.in_flight(), " transfers, ",
+                        view.waiting_offers(), " offers, ", view.waiting_pairs(), " pairs, ",
+                        view.groups(), " groups"));
     }
     for (size_t peer = 0; peer < nodes_.size(); ++peer) {
-      const uint64_t bytes = engine.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
+      const uint64_t bytes = view.RecordBytesFor(PeerId(static_cast<uint32_t>(peer)));
       if (bytes > 0) Fail(absl::StrCat("node-", i, " keeps ", bytes, " bytes for node-", peer));
     }
   }

@@ -96,7 +96,7 @@ GlobalDeviceId Simulation::RandomDevice() {
 }
 
 void Simulation::TalkNonsense(int node, int peer) {
-  const uint64_t before = EngineAt(node)->ignored_messages();
+  const uint64_t before = EngineAt(node)->view().ignored_messages();
   const TransferId nobody(~uint64_t{0} - Random(10));
   // As of a leader, but with a device that is not its own; and as of a follower, of no group.
   const Clique clique{GlobalDeviceId(2 * node), GlobalDeviceId(2 * node + 1)};
@@ -121,7 +121,7 @@ void Simulation::TalkNonsense(int node, int peer) {
                             ferry::Split{nobody},
                             Apart{nobody}};
   EngineAt(node)->OnMessage(now_, PeerId(peer), std::move(nonsense[Random(std::size(nonsense))]));
-  if (EngineAt(node)->ignored_messages() != before + 1) {
+  if (EngineAt(node)->view().ignored_messages() != before + 1) {
     Fail(absl::StrCat("node-", node, ": nonsense was not ignored"));
   }
 }
@@ -234,7 +234,7 @@ bool Simulation::MayPost(uint64_t scenario, const TransferSpec& spec) {
   }
   for (const GlobalDeviceId device : {spec.key.source, spec.key.destination}) {
     const int at = OwnerOf(device);  // who may not have heard yet that it serves again
-    if (nodes_[at].drains || node.engine->DrainsUntil(PeerId(at)).has_value()) {
+    if (nodes_[at].drains || node.engine->view().DrainsUntil(PeerId(at)).has_value()) {
       scenarios_[scenario].disturbed = scenarios_[scenario].drained = true;
     }
   }
@@ -440,7 +440,7 @@ void Simulation::Drain(int index) {
     const absl::Status why =
         Error(absl::StatusCode::kUnavailable, Reason::kDraining, "the other half has not come");
     TransferEngine& engine = *nodes_[index].engine;
-    for (const TransferRow& row : engine.List(engine.in_flight())) {
+    for (const TransferRow& row : engine.view().List(engine.view().in_flight())) {
       const absl::string_view state = row.state;
       if (state == "waiting" || state == "offered") engine.Cancel(now_, row.transfer, why);
     }

@@ -310,13 +310,14 @@ void Simulation::Arrive(int from, int to, Road road, uint64_t sequence, uint64_t
 }
 
 void Simulation::NoteOffer(int from, int to, const Offer& offer) {
-  const auto held = EngineAt(to)->OffersHeld();
+  const auto held = EngineAt(to)->view().OffersHeld();
   const auto theirs = held.find(PeerId(from));
   const size_t before = theirs == held.end() ? 0 : theirs->second;
   for (uint64_t place = 0; place < offer.key.count; ++place) {
     const HalfModel* send = HalfAt(from, TransferId(offer.transfer.value() + place));
     if (send == nullptr || before + place == 0) continue;
-    if (4 * (before + place) >= engine_options_.offers_per_peer) {  // its session's may be all
+    if (4 * (before + place) >=
+        engine_options_.bounds.offers_per_peer) {  // its session's may be all
       scenarios_[send->scenario].queue_full = true;
     }
   }

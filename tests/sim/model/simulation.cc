@@ -90,7 +90,7 @@ Simulation::Simulation(SimulationOptions options)
   };
   engine_options_.order = orders[std::min<uint64_t>(Random(10), 6)];
   // Bounds that are met; else they would be bounds of nothing.
-  if (Chance(40)) engine_options_.offers_per_peer = 1 + Random(4);
+  if (Chance(40)) engine_options_.bounds.offers_per_peer = 1 + Random(4);
   if (Chance(20)) engine_options_.tombstones_per_peer = 1 + Random(4);
   // Sessions and deadlines end in parts.
   if (Chance(50)) engine_options_.ends_at_once = 1 + Random(3);
@@ -99,7 +99,7 @@ Simulation::Simulation(SimulationOptions options)
   engine_options_.cliques.cutting.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
   engine_options_.cliques.cutting.group_chunks = small_groups ? 2 : 8;
   // Virtual lanes are slow.
-  engine_options_.cliques.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
+  engine_options_.bounds.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
   engine_options_.no_convoys_for = absl::Milliseconds(10);
   engine_options_.no_convoys_after_refusal = absl::Milliseconds(50);
   engine_options_.cliques.group_deadline = absl::Seconds(1);

@@ -1,52 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of groups and communicators that fail, hang, or are not wanted any more.
+#include "transfer/clique/attempt_ends.h"
+
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
-#include "transfer/clique/cliques.h"
 
 namespace ferry {
 
-// --- A link is lost.
+// --- Groups and openings that take too long.
 
-void Cliques::OnPeerLost(PeerId peer, const absl::Status& why) {
-  home_.Check();
-  peers_.erase(peer);
-  const absl::Status lost = Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                                  absl::StrCat("the link to ", NodeName(context_.devices, peer),
-                                               " was lost: ", absl::string_view(why.message())));
-  for (const auto& [clique, comm] : comms_.all()) {
-    if (context_.OwnerOf(clique.high) == peer) leader_.Drop(clique);
-  }
-  bundles_.OnPeerLost(peer);
-  std::vector<uint64_t> unlaunched;
-  for (GroupRecord* const group :
-       groups_.All([&](const GroupRecord& group) { return group.peer == peer; })) {
-    if (!group->launched()) {
-      unlaunched.push_back(group->id);
-    } else if (group->why.ok()) {
-      group->why = lost;
-      groups_.StopTimer(*group);
-    }
-  }
-  for (const uint64_t id : unlaunched) {  // their halves end with all the others of this peer
-    const std::unique_ptr<GroupRecord> group = Erase(id);
-    for (const GroupRecord::Carried& carried : group->carried) {
-      Unpin(carried, 0, absl::OkStatus());
-      if (Bundle* const bundle = bundles_.Find(carried.load->bundle)) {
-        bundles_.Settle(*bundle).IgnoreError();  // it is broken
-      }
-    }
-  }
-  comms_.Forget(peer, lost);
-}
-
-// --- Time.
-
-bool Cliques::OnTime() {
+bool AttemptEnds::OnTime() {
   home_.Check();
   if (GroupRecord* const group = groups_.TakeLate()) {
     OnLate(*group);
@@ -54,23 +23,16 @@ bool Cliques::OnTime() {
   }
   if (const auto late = comms_.TakeLate()) {
     const auto& [clique, attempt] = *late;
-    FailAttempt(clique, attempt, 0,
-                CommBook::NotOpened(clique, attempt,
-                                    absl::StrCat("not open within ",
-                                                 DurationText(context_.options.open_deadline))));
+    Fail(clique, attempt, 0,
+         CommBook::NotOpened(
+             clique, attempt,
+             absl::StrCat("not open within ", DurationText(context_.options.open_deadline))));
     return true;
   }
   return false;
 }
 
-absl::Time Cliques::NextTime() const {
-  home_.Check();
-  const int64_t nanos = std::min(groups_.NextTimer(), comms_.NextTimer());
-  return std::min(nanos == Deadlines::kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(nanos),
-                  leader_.NextDue());
-}
-
-void Cliques::OnLate(GroupRecord& group) {
+void AttemptEnds::OnLate(GroupRecord& group) {
   const bool launched = group.launched();
   const bool first = launched && !std::exchange(group.late, true);
   if (first && group.leads && !group.late_there) {
@@ -86,26 +48,27 @@ void Cliques::OnLate(GroupRecord& group) {
       absl::StrCat("group ", group.number, " of ", Describe(group.clique),
                    launched ? ": not over within " : ": the other lane was not granted within ",
                    DurationText(within)));
-  FailAttempt(Clique(group.clique), group.attempt, group.number, status);
+  Fail(Clique(group.clique), group.attempt, group.number, status);
 }
 
 // --- Attempts that fail.
 
-void Cliques::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
-                                   const absl::Status& status) {
+void AttemptEnds::OnCommunicatorFailed(const Clique& clique, uint32_t attempt,
+                                       const absl::Status& status) {
   home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr) return;
   const bool in_use = comm->ordered && comm->attempt == attempt;
   if (!in_use && !CommBook::IsClosing(*comm, attempt)) return;
-  FailAttempt(clique, attempt, 0,
-              HasReason(status, Reason::kRouteUnavailable)
-                  ? CommBook::NotOpened(clique, attempt, status.message())
-                  : status);
+  Fail(clique, attempt, 0,
+       HasReason(status, Reason::kRouteUnavailable)
+           ? CommBook::NotOpened(clique, attempt, status.message())
+           : status);
 }
 
-void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                          const absl::Status& status) {
+void AttemptEnds::Fail(const Clique& clique, uint32_t attempt, uint64_t number,
+                       const absl::Status& status) {
+  home_.Check();
   FlightRecorder::Get().Record("comm.failed", clique.low.value(), clique.high.value(), attempt,
                                status.message());
   CommRecord& comm = comms_.Of(clique);
@@ -119,10 +82,10 @@ void Cliques::FailAttempt(const Clique& clique, uint32_t attempt, uint64_t numbe
     return context_.Send(context_.OwnerOf(clique.low),
                          GroupFailed{clique, attempt, number, status});
   }
-  AbortAttempt(clique, attempt, number, status);
+  Abort(clique, attempt, number, status);
 }
 
-bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
+bool AttemptEnds::OnGroupFailed(PeerId peer, const GroupFailed& message) {
   home_.Check();
   if (message.status.ok() || !context_.Leads(context_.devices.self, message.clique, peer)) {
     return false;
@@ -137,11 +100,11 @@ bool Cliques::OnGroupFailed(PeerId peer, const GroupFailed& message) {
   // False: we have ended it already.
   if (!leader_.EndAttempt(message.clique, message.attempt)) return false;
   context_.Send(peer, AttemptOver{message.clique, message.attempt, message.number, message.status});
-  AbortAttempt(message.clique, message.attempt, message.number, message.status);
+  Abort(message.clique, message.attempt, message.number, message.status);
   return true;
 }
 
-bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
+bool AttemptEnds::OnAttemptOver(PeerId peer, const AttemptOver& message) {
   home_.Check();
   if (context_.Leads(context_.devices.self, message.clique, peer)) {  // the follower's answer
     CommRecord* const comm = comms_.Find(message.clique);
@@ -158,12 +121,12 @@ bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
   }
   comm.ended = std::max(comm.ended, message.attempt);
   if (!message.status.ok()) {
-    AbortAttempt(message.clique, message.attempt, message.number, message.status);
+    Abort(message.clique, message.attempt, message.number, message.status);
   } else if (comms_.BeginClose(message.clique, message.attempt)) {
     if (comm.failing.ok()) {
       CloseQuiet(message.clique);
     } else {  // which the leader did not know yet, and does not hear any more
-      AbortAttempt(message.clique, message.attempt, 0, absl::Status(comm.failing));
+      Abort(message.clique, message.attempt, 0, absl::Status(comm.failing));
     }
   } else {  // it is not here, or being aborted
     context_.Send(peer, AttemptOver{message.clique, message.attempt, 0, absl::OkStatus()});
@@ -171,8 +134,8 @@ bool Cliques::OnAttemptOver(PeerId peer, const AttemptOver& message) {
   return true;
 }
 
-void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t number,
-                           const absl::Status& status) {
+void AttemptEnds::Abort(const Clique& clique, uint32_t attempt, uint64_t number,
+                        const absl::Status& status) {
   // Nothing has moved if the communicator could not be had: all may take another route.
   const absl::Status lost =
       HasReason(status, Reason::kRouteUnavailable)
@@ -187,15 +150,16 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
     context_.Send(context_.OwnerOf(clique.low), AttemptOver{clique, attempt, 0, absl::OkStatus()});
   }
   bool abort = closing || (comm.ordered && comm.attempt == attempt);
-  std::vector<uint64_t> unlaunched;
+  std::vector<std::pair<uint64_t, absl::Status>> unlaunched;
   const auto on_it = [&](const GroupRecord& group) {
     return group.clique == clique && group.attempt == attempt;
   };
   for (GroupRecord* const group : groups_.All(on_it)) {
+    const absl::Status& why = group->number == number ? status : lost;
     if (!group->launched()) {
-      unlaunched.push_back(group->id);
+      unlaunched.emplace_back(group->id, why);
     } else if (group->why.ok()) {
-      group->why = group->number == number ? status : lost;
+      group->why = why;
       groups_.StopTimer(*group);
       abort = true;
     }
@@ -204,20 +168,15 @@ void Cliques::AbortAttempt(const Clique& clique, uint32_t attempt, uint64_t numb
     comm.ordered = comm.ordered && comm.attempt != attempt;
     comms_.End(clique, attempt, status);
   }
-  for (const uint64_t id : unlaunched) {
-    const std::unique_ptr<GroupRecord> group = Erase(id);
-    const absl::Status& why = group->number == number ? status : lost;
-    for (const GroupRecord::Carried& carried : group->carried) Unpin(carried, 0, why);
-    Settle(group->carried);
-  }
+  for (const auto& [id, why] : unlaunched) hooks_.drop_group(id, why);
   if (number > 0 || !HasReason(status, Reason::kRouteUnavailable)) return;
   if (context_.Ours(clique.low)) leader_.BackOff(context_.now, clique);
-  events_.push_back(CliqueUnavailable{clique, status});
+  hooks_.unavailable(clique, status);
 }
 
 // --- Communicators that are closed.
 
-void Cliques::CloseQuiet(const Clique& clique) {
+void AttemptEnds::CloseQuiet(const Clique& clique) {
   home_.Check();
   CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr || context_.Ours(clique.low)) return;
@@ -234,7 +193,7 @@ void Cliques::CloseQuiet(const Clique& clique) {
   }
 }
 
-void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
+void AttemptEnds::EvictCommunicator(const Clique& clique, bool wanted_busy) {
   home_.Check();
   const CommRecord* const comm = comms_.Find(clique);
   if (comm == nullptr || !comm->ordered) return;
@@ -248,7 +207,7 @@ void Cliques::EvictCommunicator(const Clique& clique, bool wanted_busy) {
   if (!busy) context_.Send(context_.OwnerOf(clique.low), message);
 }
 
-bool Cliques::OnEvict(PeerId peer, const Evict& message) {
+bool AttemptEnds::OnEvict(PeerId peer, const Evict& message) {
   home_.Check();
   if (!context_.Leads(context_.devices.self, message.clique, peer)) return false;
   if (leader_.IdleAttempt(message.clique) == message.attempt) {
@@ -259,7 +218,8 @@ bool Cliques::OnEvict(PeerId peer, const Evict& message) {
   return true;
 }
 
-void Cliques::CloseIdle(const Clique& clique, uint32_t attempt) {
+void AttemptEnds::CloseIdle(const Clique& clique, uint32_t attempt) {
+  home_.Check();
   leader_.EndAttempt(clique, attempt);
   context_.Send(context_.OwnerOf(clique.high), AttemptOver{clique, attempt, 0, absl::OkStatus()});
   comms_.BeginClose(clique, attempt);
