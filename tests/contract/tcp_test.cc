@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only TcpTransport has: firings, sets of connections that end and come back, and peers that
 // lie. What it has in common with the others is in manners_test.cc and staged_test.cc.
+#include <fake_cuda.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -125,6 +126,29 @@ TEST_P(TcpPrepared, BatchesMayBeCutDifferently) {
     sender_.AwaitOver(0, n);
     ASSERT_TRUE(Arrived(8192)) << n;
   }
+}
+
+TEST_P(TcpPrepared, AnAbortAfterThePeerIsLostChangesNothing) {
+  const bool copies = std::string(GetParam()) != "tcp";
+  const auto started = [] {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.copies;
+  };
+  Arm(1, receiver_.Prepare(1), {4 << 20});
+  Arm(0, sender_.Prepare(1), {4 << 20});
+  const uint64_t before = started();
+  fake_cuda_hold_copies(1);
+  sender_.Fire(0, 1);
+  receiver_.Fire(0, 1);
+  while (copies && started() == before) rig_->lane(0).RunAndWait([] {});
+  static_cast<TcpRig&>(*rig_).Disconnect(0);
+  rig_->Abort(0, 1, ByTheTest());
+  if (copies) EXPECT_EQ(rig_->answers(0).count(), 0u) << "its bytes are still copied from";
+  fake_cuda_hold_copies(0);
+  EXPECT_EQ(ReasonOf(rig_->answers(0).Await(TransferId(1))), Reason::kPeerUnreachable);
+  EXPECT_EQ(ReasonOf(rig_->answers(1).Await(TransferId(1))), Reason::kCommAborted);
+  for (const int end : {0, 1}) rig_->ExpectAnswered(end, 1);
 }
 
 TEST_P(TcpPrepared, AnAbortIsAnsweredOnceAndNothingFiresAfterwards) {

@@ -1,201 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer/tcp/tcp_transport.h"
 
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "transfer/tcp/tcp_state.h"
 
 namespace ferry {
-namespace {
 
-constexpr int kEventsAtOnce = 64;
-
-}  // namespace
-
-TcpTransport::Impl::Turn::Turn(Op& op)
-    : Item(SessionOf(op.op.transfer).value(), op.op.priority, op.bytes()), op(op) {}
-
-TcpTransport::Impl::Op::Op(TransportOp launched)
-    : op(std::move(launched)), memory(absl::MakeConstSpan(op.segments)) {}
-
-void TcpTransport::Impl::SetUp() {
-  epoll.Reset(epoll_create1(EPOLL_CLOEXEC));
-  timer.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  FERRY_CHECK(epoll.valid() && timer.valid());
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  FERRY_CHECK(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event) == 0);
-  lane.AddPoller(this);
+absl::StatusOr<TcpAddress> TcpAddress::Parse(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  TcpAddress address;
+  uint32_t port = 0;
+  if (colon != absl::string_view::npos && absl::SimpleAtoi(text.substr(colon + 1), &port) &&
+      port <= 65535) {
+    std::string host(text.substr(0, colon));
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    if (inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+      v4->sin_family = AF_INET;
+      v4->sin_port = htons(static_cast<uint16_t>(port));
+      address.size = sizeof(*v4);
+      return address;
+    }
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
+        inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6->sin6_addr) == 1) {
+      v6->sin6_family = AF_INET6;
+      v6->sin6_port = htons(static_cast<uint16_t>(port));
+      address.size = sizeof(*v6);
+      return address;
+    }
+  }
+  return Error(absl::StatusCode::kInvalidArgument, Reason::kRouteUnavailable,
+               absl::StrCat("'", text, "' is no address of a host and a port"));
 }
 
 void TcpTransport::Impl::TakeDown() {
-  const absl::Status why =
-      Error(absl::StatusCode::kAborted, Reason::kDraining, "tcp: the lane is being taken down");
-  for (auto& [key, link] : links) {
-    EndOps(*link, why);
-    CloseSet(*link);
-  }
-  while (!chunks.empty()) staging->Poll();
+  sets.CloseAll(
+      Error(absl::StatusCode::kAborted, Reason::kDraining, "tcp: the lane is being taken down"));
+  staging.Finish();
   lane.RemovePoller(this);
   FERRY_CHECK(ops.empty());
-  Answer();
-}
-
-absl::Status TcpTransport::Impl::OpError(absl::StatusCode code, Reason reason,
-                                         const TransportOp& op, absl::string_view why) const {
-  const bool receive = op.role == LaunchRole::kReceive;
-  return Error(
-      code, reason,
-      absl::StrCat(receive ? "receiving " : "sending ", op.transfer.ToString(),
-                   receive ? " from " : " to ", op.remote_device.ToString(), " by tcp: ", why));
-}
-
-void TcpTransport::Impl::Refuse(const TransportOp& op, absl::Status why) {
-  results.push_back({op.transfer, op.attempt, std::move(why)});
+  ops.Answer();
 }
 
 void TcpTransport::Impl::Start(TransportOp launched) {
   FERRY_CHECK(launched.role != LaunchRole::kCopy);
-  DeviceLink* const link = Find(launched.peer, launched.remote_device);
+  TcpDeviceLink* const link = sets.Find(launched.peer, launched.remote_device);
   if (link == nullptr) {
-    return Refuse(launched, OpError(absl::StatusCode::kAborted, Reason::kPeerUnreachable, launched,
-                                    "the link with its daemon was lost"));
+    return ops.Refuse(
+        launched, TcpOps::OpError(absl::StatusCode::kAborted, Reason::kPeerUnreachable, launched,
+                                  "the link with its daemon was lost"));
   }
-  const bool receive = launched.role == LaunchRole::kReceive;
-  if (link->state == DeviceLink::State::kClosed && MonotonicNow() < link->retry_at) {
-    return Refuse(launched, link->refused);
+  if (link->state == TcpDeviceLink::State::kClosed && MonotonicNow() < link->retry_at) {
+    return ops.Refuse(launched, link->refused);
   }
-  if (link->tags[receive].contains(launched.tag)) {
-    return Refuse(launched, OpError(absl::StatusCode::kInternal, Reason::kProtocolError, launched,
-                                    absl::StrCat("its tag ", launched.tag, " is in use")));
+  TcpOp* const op = ops.Add(std::move(launched), *link);
+  if (op == nullptr) return;
+  if (op->op.prepared) {
+    firings.Join(*op);
+  } else if (op->bytes() == 0) {
+    return ops.End(*op, absl::OkStatus());
+  } else if (!op->receive()) {
+    sends.Enqueue(*op);
   }
-  const OpKey key{launched.transfer, launched.attempt};
-  const auto [place, fresh] = ops.try_emplace(key, std::make_unique<Op>(std::move(launched)));
-  FERRY_CHECK(fresh);
-  Op& op = *place->second;
-  op.link = link;
-  ++link->ops;
-  link->tags[receive].emplace(op.op.tag, &op);
-  if (op.op.prepared) {
-    Join(op);
-  } else {
-    ++active;
-    if (op.bytes() == 0) return End(op, absl::OkStatus());
-    if (!receive) Enqueue(op);
-  }
-  if (link->state == DeviceLink::State::kClosed) OpenSet(*link);  // may end the op
+  if (link->state == TcpDeviceLink::State::kClosed) sets.Open(*link);  // may end the op
 }
 
-void TcpTransport::Impl::End(Op& op, absl::Status status) {
-  if (std::exchange(op.ended, true)) return;
-  op.status = std::move(status);
-  DeviceLink& link = *op.link;
-  link.tags[op.receive()].erase(op.op.tag);
-  --link.ops;
-  if (op.bundle != nullptr) {
-    Leave(op);
-  } else {
-    --active;
-  }
-  if (op.turn && op.turn->waiting()) link.queues[op.small()].Remove(*op.turn);
-  for (std::unique_ptr<Chunk>& chunk : link.ready[op.small()]) {
-    if (chunk->op == &op) GiveBack(std::move(chunk));
-  }
-  std::erase(link.ready[op.small()], nullptr);
-  for (const auto& connection : link.connections) {
-    LetGo(connection->out, op);
-    for (Incoming::Part& part : connection->in.parts) {
-      if (part.chunk != nullptr && part.chunk->op == &op) part.chunk->op = nullptr;
-    }
-  }
-  AnswerIfQuiet(op);
-}
-
-void TcpTransport::Impl::AnswerIfQuiet(Op& op) {
-  if (!op.ended || op.copying > 0) return;
-  results.push_back({op.op.transfer, op.op.attempt, std::move(op.status)});
-  ops.erase(OpKey{op.op.transfer, op.op.attempt});
-}
-
-void TcpTransport::Impl::Answer() {
-  if (!results.empty()) hooks.sink(std::exchange(results, {}));
-}
-
-void TcpTransport::Impl::MarkDue(Connection& connection) {
-  if (connection.link.state != DeviceLink::State::kOpen || std::exchange(connection.due, true))
-    return;
-  due.push_back(&connection);
-}
-
-void TcpTransport::Impl::MarkDue(DeviceLink& link, bool small) {
-  if (link.state != DeviceLink::State::kOpen) return;
-  if (small) return MarkDue(*link.connections.front());
-  for (size_t i = 1; i < link.connections.size(); ++i) MarkDue(*link.connections[i]);
-}
-
-bool TcpTransport::Impl::Serve(Connection& connection) {
+bool TcpTransport::Impl::Serve(TcpConnection& connection) {
   connection.due = false;
   bool any = false;
-  if (connection.readable && !connection.waiting) any |= Read(connection);
-  if (connection.state != Connection::State::kOpen) return true;  // it has ended meanwhile
-  if (connection.writable && HasMore(connection)) any |= Write(connection);
-  if (connection.state != Connection::State::kOpen) return true;
+  if (connection.readable && !connection.waiting) any |= receives.Read(connection);
+  if (connection.state != TcpConnection::State::kOpen) return true;  // it has ended meanwhile
+  if (connection.writable && sends.HasMore(connection)) any |= sends.Write(connection);
+  if (connection.state != TcpConnection::State::kOpen) return true;
   const bool reads = connection.readable && !connection.waiting;
-  if (reads || (connection.writable && HasMore(connection))) MarkDue(connection);
+  if (reads || (connection.writable && sends.HasMore(connection))) due.Mark(connection);
   return any;
 }
 
 bool TcpTransport::Impl::Poll() {
-  bool any = false;
-  epoll_event events[kEventsAtOnce];
-  const int count = epoll_wait(epoll.get(), events, kEventsAtOnce, 0);
-  for (int i = 0; i < count; ++i) {
-    any = true;
-    if (events[i].data.ptr == nullptr) {
-      OnTimer();
-    } else {
-      OnEvent(*static_cast<Connection*>(events[i].data.ptr), events[i].events);
-    }
-  }
-  for (size_t i = 0; i < bundles.size(); ++i) any |= Advance(*bundles[i]);
-  for (Connection* const connection : std::exchange(starved, {})) {
-    connection->waiting = false;
-    connection->readable = true;
-    MarkDue(*connection);
-  }
-  for (size_t left = wanting.size(); left > 0; --left) {
-    DeviceLink& link = *wanting.front();
-    wanting.pop_front();
-    link.wanting = false;
-    any |= Stage(link);
-  }
-  for (Connection* const connection : std::exchange(due, {})) {
+  bool any = sets.Poll();
+  any |= firings.Poll();
+  due.FeedStarved();
+  any |= sends.Stage();
+  for (TcpConnection* const connection : due.Take()) {
     if (connection->due) any |= Serve(*connection);
   }
-  any |= !results.empty();
-  Answer();
-  closed.clear();
+  any |= ops.has_answers();
+  ops.Answer();
+  sets.DropClosed();
   return any;
 }
 
 bool TcpTransport::Impl::PrepareToPark() {
-  return due.empty() && results.empty() && closed.empty() &&
-         std::none_of(bundles.begin(), bundles.end(),
-                      [this](const auto& bundle) { return Ready(*bundle); });
+  return due.empty() && !ops.has_answers() && !sets.has_closed() && !bundles.AnyReady();
 }
 
 std::unique_ptr<TcpTransport> TcpTransport::Create(Lane& lane, GlobalDeviceId device,
                                                    Options options, Hooks hooks,
                                                    GpuStaging* staging) {
   auto impl = std::make_unique<Impl>(lane, device, options, std::move(hooks), staging);
-  lane.RunAndWait([&] { impl->SetUp(); });
+  lane.RunAndWait([&] { lane.AddPoller(impl.get()); });
   return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(impl)));
 }
 
@@ -206,6 +119,27 @@ TcpTransport::~TcpTransport() {
   impl_->lane.RunAndWait([] {});  // what was posted to look at a tag again
 }
 
+void TcpTransport::AddPeer(TcpPeer peer) {
+  FERRY_CHECK(impl_->lane.IsCurrent());
+  impl_->sets.AddPeer(peer);
+}
+
+void TcpTransport::RemovePeer(PeerId peer, const absl::Status& why) {
+  FERRY_CHECK(impl_->lane.IsCurrent());
+  impl_->sets.RemovePeer(peer, why);
+}
+
+void TcpTransport::Open(PeerId peer, GlobalDeviceId device) {
+  FERRY_CHECK(impl_->lane.IsCurrent());
+  TcpDeviceLink* const link = impl_->sets.Find(peer, device);
+  if (link != nullptr && link->state == TcpDeviceLink::State::kClosed) impl_->sets.Open(*link);
+}
+
+void TcpTransport::Accept(PeerId peer, const TcpPreamble& preamble, UniqueFd socket) {
+  FERRY_CHECK(impl_->lane.IsCurrent());
+  impl_->sets.Accept(peer, preamble, std::move(socket));
+}
+
 void TcpTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(impl_->lane.IsCurrent());
   for (TransportOp& op : ops) impl_->Start(std::move(op));
@@ -213,17 +147,17 @@ void TcpTransport::Launch(std::vector<TransportOp> ops) {
 
 void TcpTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  const auto found = impl_->ops.find(Impl::OpKey{transfer, attempt});
-  if (found == impl_->ops.end()) return;
-  Impl::Op& op = *found->second;
+  TcpOp* op = impl_->ops.Find(transfer, attempt);
+  if (op == nullptr || op->ended) return;  // an ended one may have outlived its link
   // The destination may have let go before: what it has done by then counts at this end too.
-  if (op.op.prepared && !op.receive() && op.link->state == Impl::DeviceLink::State::kOpen) {
-    Impl::Connection& connection = *op.link->connections.front();
+  if (op->op.prepared && !op->receive() && op->link->state == TcpDeviceLink::State::kOpen) {
+    TcpConnection& connection = *op->link->connections.front();
     connection.readable = true;
-    impl_->Read(connection);
-    if (!impl_->ops.contains(Impl::OpKey{transfer, attempt})) return;
+    impl_->receives.Read(connection);
+    op = impl_->ops.Find(transfer, attempt);
+    if (op == nullptr) return;
   }
-  impl_->End(op, why);
+  impl_->ops.End(*op, why);
 }
 
 }  // namespace ferry

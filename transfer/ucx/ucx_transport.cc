@@ -18,11 +18,15 @@
 namespace ferry {
 namespace {
 
-// How long taking down waits for requests to return before the worker is destroyed under them.
-constexpr absl::Duration kTakeDownPatience = absl::Seconds(1);
 // Receives that one Poll looks for in vain; before the lane parks it looks for all.
 constexpr size_t kArrivalsPerPoll = 256;
 constexpr size_t kStraysPerPoll = 64;
+
+size_t BytesOf(const TransportOp& op) {
+  size_t bytes = 0;
+  for (const Segment& segment : op.segments) bytes += segment.size;
+  return bytes;
+}
 
 // With what moves GPUs' memory, if that is wanted; what this UCX does not have of it is left out.
 std::string Tls(const std::string& host, absl::string_view gpu, bool with_gpu) {
@@ -76,110 +80,96 @@ std::string UcxDevices(const std::string& given) {
   return !given.empty() ? given : said != nullptr ? said : "all";
 }
 
-absl::Status UcxTransport::Impl::AddChannel(const std::string& kind, UcxWorker::Settings settings) {
-  auto channel = std::make_unique<Channel>();
-  channel->kind = kind;
-  channel->settings = std::move(settings);
-  channel->forceable = kind != kUcxShm;
-  if (absl::Status opened = OpenWorker(*channel); !opened.ok()) return opened;
-  {
-    MutexLock lock(addresses_mutex);
-    addresses.push_back({kind, channel->worker->address()});
-  }
-  channels.push_back(std::move(channel));
-  return absl::OkStatus();
-}
-
-absl::Status UcxTransport::Impl::OpenWorker(Channel& channel) {
-  auto worker = UcxWorker::Create(api, channel.kind, channel.settings);
-  if (!worker.ok()) return worker.status();
-  channel.worker = *std::move(worker);
+void UcxTransport::Impl::SetHooks(UcxChannel& channel) {
   channel.worker->SetHooks(
       [this, &channel] { return AfterProgress(channel); },
       [this, &channel] { return Busy(channel); }, [this, &channel] { return MayPark(channel); },
       [&channel] { return !channel.leaving.empty() || channel.drain_at < absl::InfiniteFuture(); });
-  if (staging != nullptr) channel.worker->Map(staging->memory());
-  lane.AddPoller(channel.worker.get());
-  return absl::OkStatus();
+}
+
+void UcxTransport::Impl::SetUpGpu(const UcxOptions& options) {
+  size_t wanted = 0, direct = 0;
+  const auto& all = channels.all();
+  for (const auto& channel : all) {
+    const bool wants = channel->worker->kind() == kUcxNet ? options.net_direct : options.shm_direct;
+    channel->direct = wants && channel->worker->HandlesCuda();
+    wanted += wants;
+    direct += channel->direct;
+  }
+  way = direct == all.size() ? "direct"
+        : direct > 0         ? "direct between hosts, staged within one"
+        : wanted > 0         ? "staged: this UCX handles no CUDA memory here"
+                             : absl::StrCat("staged: ", options.why_staged);
 }
 
 void UcxTransport::Impl::TakeDown() {
-  const absl::Status why =
-      Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down");
-  for (auto& [key, link] : links) FailLink(*link, why, /*queued=*/true);
-  const auto outstanding = [&] {
-    return std::any_of(channels.begin(), channels.end(), [](const auto& channel) {
-      return channel->receives_in_flight > 0 ||
-             (channel->forceable && (channel->ops > 0 || !channel->closing.empty()));
-    });
-  };
-  const absl::Time patience = MonotonicNow() + kTakeDownPatience;
-  do {
-    for (const auto& channel : channels) {
-      if (channel->worker != nullptr) channel->worker->Poll();
-    }
-    if (staging != nullptr) staging->Poll();
-  } while (outstanding() && MonotonicNow() < patience);
-  const auto copying = [](const auto& channel) { return channel->copying > 0; };
-  while (std::any_of(channels.begin(), channels.end(), copying)) staging->Poll();
-  for (const auto& channel : channels) {
-    if (channel->worker == nullptr) continue;
-    lane.RemovePoller(channel->worker.get());
-    if (!channel->forceable && channel->receives_in_flight > 0) {
-      // UCX ends the process if it is destroyed while it reads another process's memory. Nothing
-      // drives it any more, so leaving it behind costs memory only.
-      channel->worker.release();
-    }
-    channel->worker.reset();
-  }
+  endpoints.FailAll(
+      Error(absl::StatusCode::kAborted, Reason::kDraining, "ucx: the lane is being taken down"));
+  channels.TakeDown();
   // Without its worker a request that never returned touches nothing any more.
-  for (auto& [key, op] : ops) results.push_back({key.first, key.second, std::move(op->status)});
-  ops.clear();
-  if (!results.empty()) sink(std::exchange(results, {}));
+  ops.AnswerAll();
 }
 
-bool UcxTransport::Impl::Busy(const Channel& channel) const {
-  return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
-         channel.drain_at < absl::InfiniteFuture() || !results.empty() || !finished_ops.empty() ||
-         !failed_ops.empty() || !failed_links.empty();
-}
-
-bool UcxTransport::Impl::MayPark(Channel& channel) {
-  return results.empty() && !TakeArrivals(channel, channel.arriving.size()) &&
-         !DropStrays(channel, channel.strays.size());
-}
-
-bool UcxTransport::Impl::AfterProgress(Channel& channel) {
-  bool any = TakeArrivals(channel, kArrivalsPerPoll);  // first: some of these fail at once
-  for (DeviceLink* link : std::exchange(failed_links, {})) {
-    any = true;
-    FailLink(*link,
-             Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-                   absl::StrCat("ucx: ", api.ucs_status_string(link->error))),
-             /*queued=*/false);
-    CountClosing(*link);
+void UcxTransport::Impl::Start(TransportOp launched) {
+  FERRY_CHECK(launched.role != LaunchRole::kCopy);
+  UcxDeviceLink* const link = endpoints.Find(launched.peer, launched.remote_device);
+  if (link == nullptr) {
+    return ops.Refuse(launched, Reason::kPeerUnreachable, "it has no UCX address");
   }
-  for (Op* op : std::exchange(failed_ops, {})) StopOp(*op, op->status);
-  any |= PumpSends(channel);
-  for (size_t i = 0; i < channel.closing.size();) {
-    if (api.ucp_request_check_status(channel.closing[i]) == UCS_INPROGRESS) {
-      ++i;
-      continue;
+  if (link->channel == nullptr || link->channel->draining) {
+    return ops.Refuse(launched, Reason::kRouteUnavailable,
+                      "the transports it names are not open here");
+  }
+  const size_t bytes = BytesOf(launched);
+  const auto refuse = [&](Reason reason, absl::string_view why) {
+    // Its sender was told to go.
+    if (launched.role == LaunchRole::kReceive) {
+      link->channel->strays.Add(launched.tag, UcxMessagesOf(bytes));
     }
-    api.ucp_request_free(channel.closing[i]);
-    channel.closing.erase(channel.closing.begin() + i);
-    any = true;
+    ops.Refuse(launched, reason, why);
+  };
+  if (!link->lost.ok()) {
+    // As RemovePeer was told: the link was lost, or the route is not taken.
+    const bool route = HasReason(link->lost, Reason::kRouteUnavailable);
+    return refuse(route ? Reason::kRouteUnavailable : Reason::kPeerUnreachable,
+                  link->lost.message());
   }
-  if (channel.closing.empty()) {
-    old_links.erase(std::remove_if(old_links.begin(), old_links.end(),
-                                   [&](const auto& link) { return link->channel == &channel; }),
-                    old_links.end());
+  const absl::Status opened = endpoints.Open(*link);
+  if (!opened.ok()) return refuse(Reason::kRouteUnavailable, opened.message());
+  UcxOp& op = ops.Add(std::move(launched), bytes, *link);
+  op.direct = link->channel->direct && op.op.segments.size() == 1;
+  op.staged = staging.on() && !op.direct;
+  if (op.direct) staging.gpu().Enter();
+  if (op.receive()) {
+    receives.Post(op);
+  } else if (op.messages.empty()) {
+    ops.FinishIfComplete(op);
+  } else {
+    sends.Enqueue(op);
   }
-  any |= DropStrays(channel, kStraysPerPoll);
-  any |= CloseOverdue(channel);
-  DrainOverdue(channel);
-  if (channel.draining && channel.drained()) PostFinishDraining(channel);
-  return Answer() || any;
+}
+
+bool UcxTransport::Impl::Busy(const UcxChannel& channel) const {
+  return channel.ops > 0 || !channel.closing.empty() || !channel.leaving.empty() ||
+         channel.drain_at < absl::InfiniteFuture() || ops.waits() || endpoints.has_failed();
+}
+
+bool UcxTransport::Impl::MayPark(UcxChannel& channel) {
+  return !ops.has_results() && !receives.TakeArrivals(channel, channel.arriving.size()) &&
+         !channel.strays.Drop(channel.worker->get(), channel.strays.size());
+}
+
+bool UcxTransport::Impl::AfterProgress(UcxChannel& channel) {
+  // First: some of these fail at once.
+  bool any = receives.TakeArrivals(channel, kArrivalsPerPoll);
+  any |= endpoints.CloseFailed();
+  ops.StopFailed();
+  any |= sends.Pump(channel);
+  any |= endpoints.EndClosed(channel);
+  any |= channel.strays.Drop(channel.worker->get(), kStraysPerPoll);
+  any |= endpoints.CloseOverdue(channel);
+  channels.Look(channel);
+  return ops.Answer() || any;
 }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi& api,
@@ -191,7 +181,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
                             "opening UCX: no transports are configured");
   lane.RunAndWait([&] {
     const auto add = [&](const std::string& kind, const UcxWorker::Settings& settings) {
-      const absl::Status added = impl->AddChannel(kind, settings);
+      const absl::Status added = impl->channels.Add(kind, settings);
       if (added.ok()) return;
       FERRY_LOG(warn, "ucx.unavailable", "{}", std::string(added.message()));
       last = added;
@@ -203,9 +193,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxApi&
     if (!options.shm_tls.empty()) {
       add(kUcxShm, ShmSettings(options, with_gpu && options.shm_direct));
     }
-    if (with_gpu && !impl->channels.empty()) impl->SetUpGpu(options);
+    if (with_gpu && !impl->channels.all().empty()) impl->SetUpGpu(options);
   });
-  if (impl->channels.empty()) return last;
+  if (impl->channels.all().empty()) return last;
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(impl)));
 }
 
@@ -217,73 +207,22 @@ UcxTransport::~UcxTransport() {
 }
 
 std::vector<UcxAddressBlob> UcxTransport::addresses(PeerId peer) const {
-  MutexLock lock(impl_->addresses_mutex);
-  std::vector<UcxAddressBlob> open;
-  for (const UcxAddressBlob& blob : impl_->addresses) {
-    if (!blob.address.empty()) open.push_back(blob);
-  }
-  for (const auto& [key, closings] : impl_->closings) {
-    if (key.first != peer) continue;
-    for (UcxAddressBlob& blob : open) {
-      if (blob.kind != kUcxShm) blob.closings.emplace(key.second, closings);
-    }
-  }
-  return open;
+  return impl_->addresses.For(peer);
 }
 
-bool UcxTransport::Reaches(const std::string& kind) const {
-  MutexLock lock(impl_->addresses_mutex);
-  return std::any_of(impl_->addresses.begin(), impl_->addresses.end(), [&](const auto& blob) {
-    return blob.kind == kind && (kind != kUcxShm || !blob.address.empty());
-  });
-}
+bool UcxTransport::Reaches(const std::string& kind) const { return impl_->addresses.Reaches(kind); }
 
 const std::string& UcxTransport::way() const { return impl_->way; }
 
 void UcxTransport::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressBlob& address,
                            uint64_t closings) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  const Impl::LinkKey key{peer, device};
-  const bool closed = impl_->SetClosings(key, closings);
-  const auto old = impl_->links.find(key);
-  if (old != impl_->links.end()) {
-    Impl::DeviceLink& link = *old->second;
-    if (link.channel != nullptr && (link.channel->forceable || !link.channel->draining) &&
-        link.address == address.address) {
-      if (closed) {
-        impl_->FailLink(link,
-                        Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-                              "ucx: the peer has closed the connection"),
-                        /*queued=*/false);
-      }
-      link.lost = absl::OkStatus();
-      return;
-    }
-    impl_->DropLink(old, Error(absl::StatusCode::kAborted, Reason::kCommAborted,
-                               "the peer's address has changed"));
-  }
-  auto link = std::make_unique<Impl::DeviceLink>();
-  link->owner = impl_.get();
-  link->key = key;
-  link->address = address.address;
-  for (const auto& channel : impl_->channels) {
-    // One that begins anew in a moment takes its ops then.
-    if ((channel->draining && !channel->forceable) || channel->kind != address.kind) continue;
-    link->channel = channel.get();
-  }
-  impl_->links.emplace(key, std::move(link));
+  impl_->endpoints.AddPeer(peer, device, address, closings);
 }
 
 void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  for (auto& [key, link] : impl_->links) {
-    if (key.first != peer) continue;
-    link->lost = why;
-    impl_->StopOps(*link, why, /*queued=*/true);
-    if (link->channel == nullptr) continue;
-    impl_->SetLeaveBy(*link, MonotonicNow() + Impl::kTimeToLeave);  // of those aborted before, too
-    impl_->Watch(*link);
-  }
+  impl_->endpoints.RemovePeer(peer, why);
 }
 
 void UcxTransport::Launch(std::vector<TransportOp> ops) {
@@ -293,14 +232,12 @@ void UcxTransport::Launch(std::vector<TransportOp> ops) {
 
 void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
   FERRY_CHECK(impl_->lane.IsCurrent());
-  const auto found = impl_->ops.find(Impl::OpKey{transfer, attempt});
-  if (found == impl_->ops.end() || found->second->link == nullptr) return;
-  Impl::Op& op = *found->second;
-  if (op.finished) return;
-  Impl::DeviceLink& link = *op.link;
-  impl_->StopOp(op, why);
+  UcxOp* const op = impl_->ops.Find(transfer, attempt);
+  if (op == nullptr || op->link == nullptr || op->finished) return;
+  UcxDeviceLink& link = *op->link;
+  impl_->ops.Stop(*op, why);
   // Over shared memory a send ends when the peer has taken it.
-  if (link.channel->forceable && op.in_flight > 0) impl_->Watch(link);
+  if (link.channel->forceable && op->in_flight > 0) impl_->endpoints.Watch(link);
 }
 
 }  // namespace ferry
