@@ -60,11 +60,16 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
       tables(context, matcher, offers, long_waits),
       books{options,    halves,     offers,        matcher, tables,
             tombstones, long_waits, convoy_pauses, routes,  cliques},
-      launches(context, books),
-      ends(context, books, launches),
+      launches(context, {.tables = tables, .routes = routes, .cliques = cliques}),
+      ends(context,
+           {.halves = halves, .tables = tables, .long_waits = long_waits, .cliques = cliques},
+           launches),
       destination(context, books, launches, ends),
-      source(context, books, launches, ends),
-      answers(context, books, launches, ends, destination, source),
+      source(context,
+             {.halves = halves, .tables = tables, .long_waits = long_waits, .cliques = cliques},
+             launches, ends),
+      answers(context, {.halves = halves, .offers = offers, .tables = tables, .cliques = cliques},
+              launches, ends, destination, source),
       convoys(context, books, members, drains, destination, source,
               {.post = [this](absl::Time now, Posted& half) { PostOne(now, half); },
                .cancel = [this](Posted& half,
@@ -73,7 +78,14 @@ TransferEngine::Impl::Impl(DeviceMap devices_in, Options options_in)
                    [this](absl::Time now, PeerId peer, Offer&& offer) {
                      if (!offer_rules.OnOffer(now, peer, std::move(offer))) ++ignored;
                    }}),
-      early(context, books, members, launches, ends, destination, convoys),
+      early(context,
+            {.options = options,
+             .halves = halves,
+             .offers = offers,
+             .tables = tables,
+             .tombstones = tombstones,
+             .long_waits = long_waits},
+            members, launches, ends, destination, source, convoys),
       offer_rules(context, books, drains, destination, convoys, early),
       view(context, {.halves = halves,
                      .offers = offers,
@@ -155,7 +167,7 @@ void TransferEngine::Impl::PostOne(absl::Time now, Posted& half) {
 }
 
 void TransferEngine::Impl::OnWanted(Posted& half) {
-  half.wanted = true;
+  half.firings.wanted = true;
   if (half.spec.side == Side::kSend) {
     context.Send(half.peer, Ready{half.id});
   } else {

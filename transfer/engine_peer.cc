@@ -63,7 +63,8 @@ void TransferEngine::Impl::OnPeerLost(PeerId id, const absl::Status& why, bool e
       continue;
     }
     // The peer's memory or ours is in use until the launch is answered.
-    if (half->role != LaunchRole::kCopy || half->spec.prepared) launches.Abort(*half, lost);
+    const bool agreed = half->at_lane && half->at_lane->role != LaunchRole::kCopy;
+    if (agreed || half->spec.prepared) launches.Abort(*half, lost);
     half->state.Leave(std::move(lost));
   }
 }

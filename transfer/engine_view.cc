@@ -33,7 +33,7 @@ ShownState StateOf(const Posted& half) {
 // On ucx a firing is a launch; on the other routes the lanes fire, unseen from here.
 bool MayFire(const Posted& half) {
   return (half.state.Is<HalfState::AwaitsFiring>() || half.state.Is<HalfState::Armed>()) &&
-         !half.aborted && !half.withdrawn;
+         !half.aborted() && !half.state.withdrawn();
 }
 
 }  // namespace
@@ -43,11 +43,11 @@ std::string WaitsFor(const EngineContext& context, const Posted& half) {
   if (half.state.Is<HalfState::Asking>()) {
     return absl::StrCat(context.NodeName(half.peer), " to say what there is instead of the send");
   }
-  if (half.withdrawn) {
+  if (half.state.withdrawn()) {
     return absl::StrCat("the answer of ", context.NodeName(half.peer), " to its withdrawal");
   }
   if (MayFire(half)) return "both ends to fire it";
-  if (half.armed_or_fires()) return half.aborted ? "its end" : "the end of a firing";
+  if (half.armed_or_fires()) return half.aborted() ? "its end" : "the end of a firing";
   if (half.state.Is<HalfState::Leaving>()) return "its launch";
   if (half.state.launched()) return half.under_way() ? "its launch" : "the other end";
   if (!half.state.matched()) {
@@ -56,7 +56,7 @@ std::string WaitsFor(const EngineContext& context, const Posted& half) {
     }
     return absl::StrCat(send ? "the receive at " : "the send at ", context.NodeName(half.peer));
   }
-  if (half.handed())
+  if (half.waits_for_group())
     return absl::StrCat("its turn in a group of ", Describe(CliqueOf(half.spec.key)));
   if (!half.spec.defined && half.spec.defined_value == 0) return "the job that it is a part of";
   if (!half.spec.defined) {

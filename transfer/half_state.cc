@@ -54,6 +54,11 @@ constexpr std::array<S::Rule, 11> kRules = {{
      NumberOf<S::Leaving>()},
 }};
 
+// What is launched and not prepared goes on, so its end is not asked for. (That its deadline has
+// passed is said by the same message, but only for the destination to abort the launch.)
+constexpr uint16_t kMayWithdraw =
+    From<S::Offered, S::Matched, S::AwaitsFiring, S::HandedOver, S::Firing, S::Armed>();
+
 }  // namespace
 
 const char* HalfState::Name(size_t number) { return kNames[number]; }
@@ -68,6 +73,15 @@ void HalfState::CheckStep(Step step) const {
   static_assert(kFirstMatched == NumberOf<Matched>());
   static_assert(kFirstLaunched == NumberOf<InGroups>());
   FERRY_CHECK(May(step));
+}
+
+bool HalfState::MayWithdraw() const {
+  return !withdrawn_ && (kMayWithdraw & (1u << state_.index())) != 0;
+}
+
+void HalfState::Withdraw() {
+  FERRY_CHECK(MayWithdraw());
+  withdrawn_ = true;
 }
 
 void HalfState::Begin(Step step) {

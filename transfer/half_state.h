@@ -8,6 +8,10 @@
 // transition. What a peer may cause is asked first, by May: a peer's message that makes no sense is
 // ignored, and never ends the daemon.
 //
+// One thing stands beside the state: whether a send to a peer has asked the destination to end it
+// (Withdraw). The destination's words may cross that request, so a send that has asked may still be
+// matched, launched and fired, by the same rules.
+//
 // Pure. Home: its owner's, which is the half's record (Posted, transfer/posted.h).
 #pragma once
 
@@ -118,6 +122,15 @@ class HalfState {
   // Also of a half that leaves already: the last outcome counts.
   void Leave(absl::Status outcome);
 
+  // --- Beside the state.
+
+  // A send to a peer asks the destination to end it before it is launched, or, if it is prepared,
+  // at any time: by Withdraw, of a convoy by Split with a status. Once, and for good: the answer is
+  // Done, or Apart, which replaces the convoy. Fails a check unless MayWithdraw.
+  void Withdraw();
+  bool MayWithdraw() const;
+  bool withdrawn() const { return withdrawn_; }
+
   // --- Questions.
 
   template <typename State>
@@ -140,6 +153,9 @@ class HalfState {
   absl::Status* late_wish();
   // Null unless it fires or is armed.
   absl::Status* for_source();
+  // The half has asked a peer how it ends, or how it ends is decided: no cancel, client's death or
+  // deadline asks for its end again. It may still be launched, if it is withdrawn.
+  bool is_ending() const { return withdrawn_ || Is<Asking>() || Is<Leaving>(); }
   // Of the state as it is, in the order of Any: for the flight recorder.
   size_t number() const { return state_.index(); }
   const char* name() const { return Name(state_.index()); }
@@ -170,6 +186,7 @@ class HalfState {
   }
 
   Any state_;
+  bool withdrawn_ = false;  // never before the send is offered; then until the half is over
 };
 
 }  // namespace ferry

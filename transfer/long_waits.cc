@@ -27,7 +27,7 @@ absl::Time LongWaitOf(const Posted& half) {
 }
 
 bool Waits(const Posted& half) {
-  return !half.state.launched() && !half.armed_or_fires() && !half.is_ending();
+  return !half.state.launched() && !half.armed_or_fires() && !half.state.is_ending();
 }
 
 // `key`, or where it begins to differ from `other`, which is told beside it.

@@ -9,8 +9,8 @@
 //
 // Where a near miss is known: the destination's daemon has all receives, and the offers of every
 // send to it. So a send learns of near misses by the Done that answers its Withdraw, and a receive
-// by looking here. Sends of the source's daemon to others the destination cannot see: for these it
-// asks (Seek).
+// by looking here. The destination does not know sends to other daemons, so it asks the source
+// (Seek).
 //
 // Home: control. Owner: TransferEngine, which ends halves; this class ends none.
 #pragma once
@@ -50,7 +50,7 @@ class LongWaits {
   void Notice(Posted& half);
   // When the next half or offer is older than kYoung.
   absl::Time NextNotice() const;
-  // The half is looked at then, and not when it was to be.
+  // Moves the half's look to `when`; sets it if there was none.
   void SetLook(Posted& half, absl::Time when);
   void StopLook(Posted& half);
   // The next half that is due to be looked at; its look is taken. Null if none is due.
@@ -69,7 +69,8 @@ class LongWaits {
   // are told of.
   std::optional<NearTexts> Look(Side side, const MatchKey& key,
                                 const NearMisses::Counts& counts = nullptr);
-  // A half has ended by its deadline: for a while it is told of to whoever looks.
+  // A half has ended by its deadline. Remembers it for NearMisses::kMemory (10 min); later searches
+  // may name it.
   void Remember(Side side, const MatchKey& key) {
     home_.Check();
     near_.Remember(context_.now, side, key);

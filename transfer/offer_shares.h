@@ -32,10 +32,9 @@ class OfferShares {
   size_t OfSession(uint32_t uid, SessionId session) const;
   // Whether `count` more offers of the session may wait, where at most `most` may wait in all.
   bool Fits(size_t most, uint32_t uid, SessionId session, size_t count = 1) const;
-  // If they do not fit, the time until they may: until enough offers are over of the session's own
-  // that wait; of its user's, if the session has none; else of anybody's. Estimated by how fast
-  // these went recently; if none went, by the deadline of the first one. Nothing if that is not
-  // known.
+  // Time until they fit. Counts endings of the session's waiting offers; if none, its user's; if
+  // none, the peer's. Estimated by how fast these ended recently; if none has, it is the time until
+  // the first of their deadlines. Nothing if that is not known.
   std::optional<absl::Duration> RetryAfterFor(absl::Time now, size_t most, uint32_t uid,
                                               SessionId session, size_t count = 1) const;
   // `ends`: when these offers are over by themselves.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +33,23 @@ struct Convoy {
   std::vector<std::pair<TransferId, absl::Status>> cancels;
 };
 
+// The launch of a half at a lane of this daemon, until the lane has answered.
+struct LaneLaunch {
+  LaunchRole role = LaunchRole::kCopy;
+  bool aborted = false;  // the abort was ordered; it is ordered once
+};
+
+// The firings of a prepared half on a route that is fired by Go. On other routes the lanes fire,
+// and all stays as it is here.
+struct GoFirings {
+  uint64_t over = 0;  // firings that were counted to the client
+  // Our word allows the firing after those that are over. It is read where that firing begins,
+  // which for a send may be another state than it was allowed in (awaits firing, armed).
+  bool wanted = false;
+};
+
 // A half posted here, or a convoy of halves: then `id` is that of the first half, and `spec` is
-// what MakeConvoy made of all.
+// what MakeConvoy made of all. Where the half is in its life says `state` alone.
 struct Posted {
   ListPosition<Posted> position;             // among all halves
   ListPosition<Posted> position_in_session;  // among the halves of its session
@@ -45,51 +61,60 @@ struct Posted {
   // A receive's, once matched with a peer's send; null again if the offer was lost with its link.
   Offered* offered = nullptr;
   HalfState state;
-  Route route = Route::kUnspecified;  // the last one that the half was launched by
-  uint8_t tried = 0;                  // the routes that the half was launched by, a bit each
+  // The last route that the half was launched by, or the one that its firings are to be launched
+  // by; kUnspecified before.
+  Route route = Route::kUnspecified;
+  // Of a receive: the routes that the destination tries no more, a bit each (RouteBit). None is
+  // taken out again.
+  uint8_t tried = 0;
+  // The number of the last launch at a lane that the half was to have; 0: none. Both ends give a
+  // launch the same number. It only grows: an answer or a Go of an older launch is ignored.
+  uint32_t attempt = 0;
 
-  // The tables that the half is in, beside its HalfBook. Each flag is true exactly while the half
+  // The tables that the half is in, beside its HalfBook. Each field is set exactly while the half
   // is there, so that ending the half leaves nothing behind.
   bool in_matcher = false;                 // TransferMatcher
   bool searchable = false;                 // NearMisses
   bool timed = false;                      // the deadlines
-  bool watched = false;                    // its daemon watches the half's 'defined' word
+  bool watched = false;                    // OnDefined is to come, by a watched word or a call
   int64_t look_nanos = Deadlines::kNever;  // the looks: when somebody looks whether it waits long
-  RouteEstimate* estimate = nullptr;       // of a receive: the estimate that is told how it went
-  uint64_t bundle = 0;                     // prepared, on nccl: the bundle's number; 0: none
+  // Of a receive that is launched, or handed over to groups: the estimate that waits to be told how
+  // that went.
+  RouteEstimate* estimate = nullptr;
+  uint64_t bundle = 0;  // BundleBook: the number of a prepared half's bundle on nccl; 0: none
+  uint32_t slot = 0;    // PreparedSlots: a prepared send's slot of the link page; 0: none
 
-  bool late = false;  // its deadline has passed
-  // Of a send: Withdraw (of a convoy: Split) is out, and the destination has not answered by Done.
-  bool withdrawn = false;
-  absl::Status why;  // why a launch was aborted, or a send withdrawn
+  // The deadline has passed, whatever the state was: EarlyEnds has begun to end the half by it.
+  // From then on no lane launches the half. Invariant: `why` of a late send to a peer is not OK.
+  bool late = false;
+  // Why this daemon has asked for the half's end, and what is told instead of the answer that only
+  // echoes it: of a send to a peer, what the first Withdraw, Split or abort has said; of a receive,
+  // why its present launch was aborted. OK if nothing was asked.
+  absl::Status why;
 
-  // The last launch at a lane of ours, if it was not by groups.
-  uint32_t attempt = 0;
-  LaunchRole role = LaunchRole::kCopy;
-  bool outstanding = false;     // the lane has not answered it
-  bool aborted = false;         // outstanding, and its abort was ordered
-  std::unique_ptr<Go> next_go;  // of a send: what to launch when the lane has answered
-  // Route nccl, not prepared: what groups carry of the half, once it was handed over to them.
+  // Set exactly while a lane of ours has yet to answer the last launch of the half. A lane answers
+  // late, so the state may be past that launch: what leaves waits for the answer, and a send may be
+  // matched anew meanwhile.
+  std::optional<LaneLaunch> at_lane;
+  // Of a send: what to launch when the lane, or the last group, has answered. Null unless the send
+  // is under way.
+  std::unique_ptr<Go> next_go;
+  // Route nccl, not prepared: what groups carry of the half, from when it was first handed over, or
+  // named by a group of the leader, to its end.
   std::unique_ptr<Load> load;
 
   TransferId batch;         // the id of the first transfer of the batch that it was posted in
   uint32_t batch_size = 0;  // transfers
-  // A prepared send's slot of the link page; 0: none.
-  uint32_t slot = 0;
-  // On a route that is fired by Go: firings that are over, and whether our word allows the next
-  // one.
-  uint64_t firings = 0;
-  bool wanted = false;
+  GoFirings firings;
 
   std::unique_ptr<Convoy> convoy;  // null of a single half
 
   uint32_t count() const { return spec.key.count; }
-  bool handed() const { return load != nullptr && load->handed; }
+  // The leader of the half's clique was given the half, and has bytes of it that are in no group
+  // yet: while the half is handed over, and as long as groups have carried only a part of it.
+  bool waits_for_group() const { return load != nullptr && load->handed; }
   bool pinned() const { return load != nullptr && load->pinned(); }
-  // It has asked a peer how it ends, or it is decided already.
-  bool is_ending() const {
-    return withdrawn || state.Is<HalfState::Asking>() || state.Is<HalfState::Leaving>();
-  }
+  bool aborted() const { return at_lane.has_value() && at_lane->aborted; }
   bool armed_or_fires() const { return spec.prepared && state.matched(); }
   // By which step a launch by `by` begins, other than in groups.
   HalfState::Step launch_step(Route by) const {
@@ -97,7 +122,7 @@ struct Posted {
     return FiredByGo(by) ? HalfState::Step::kFire : HalfState::Step::kArm;
   }
   // A launch of ours, or a group with a chunk of it, is not over.
-  bool under_way() const { return outstanding || pinned(); }
+  bool under_way() const { return at_lane.has_value() || pinned(); }
 };
 
 // "the send of key 'k' from device 0 to device 2".

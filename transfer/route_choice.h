@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which route a transfer travels: what is available between its two devices, and what of that is
-// taken, by the configured order and by estimate (docs/decisions/2026-11-22-routes-by-estimate.md
-// and 2026-11-25-priors-and-busy-sms.md). The destination's daemon decides, so this daemon chooses
-// for what its devices receive; what it sends it can only explain.
+// RouteChoice lists the routes available between two devices and picks one, by order or estimate
+// (docs/decisions/2026-11-22-routes-by-estimate.md and 2026-11-25-priors-and-busy-sms.md).
+// The destination's daemon decides, so this daemon chooses for what its devices receive; what it
+// sends it can only explain.
 //
 // Pure: time is an argument. Home: control. Owner: TransferEngine, which tells it of links,
 // launches and busy SMs, and asks it; it knows nothing of transfers.
@@ -139,7 +139,7 @@ class RouteChoice {
     bool up = false;
     absl::Status last_error = absl::UnavailableError("no connection yet");
     RouteTable routes;
-    bool groups = false;  // since it is up nccl was available once: its groups can be launched
+    bool groups = false;  // nccl was available once on this link: its groups may be launched
     absl::flat_hash_set<GlobalDeviceId> gpus;  // of its devices
     UnmappedArenas unmapped;                   // until its routes are told anew
     // Of what we receive from it; the second row with a GPU at one end or both.

@@ -82,9 +82,8 @@ struct PreparedEnds {
   // The batch's slot of the page.
   uint32_t slot = 0;
   bool silent = false;  // a GPU may write the words that fire the op, and rings no doorbell
-  // `nccl`: the number of the bundle. The transfer's bytes are in it behind those of smaller
-  // places.
-  uint64_t bundle = 0;
+  uint64_t bundle = 0;  // `nccl`: the number of the bundle
+  // `nccl`: a firing is its transfers concatenated by ascending `place`.
   uint64_t place = 0;
   bool operator==(const PreparedEnds&) const = default;
 };
@@ -107,10 +106,11 @@ struct TransportOp {
   // Set if the transfer is prepared.
   std::optional<PreparedEnds> prepared;
 
-  // Called on the lane before the op is launched, because a layout may have a million runs.
+  // Called on the lane before the op is launched, because a layout may have a million
+  // stretches.
   void MakeSegments() {
-    for (LayoutCursor run(layout); !run.AtEnd(); run.Advance(run.left())) {
-      segments.push_back({extents[run.extent()] + run.offset(), run.left()});
+    for (LayoutCursor at(layout); !at.AtEnd(); at.Advance(at.left())) {
+      segments.push_back({extents[at.extent()] + at.offset(), at.left()});
     }
   }
 };

@@ -162,6 +162,32 @@ TEST_F(EnginePairTest, DifferentBytesEndBothSidesWithBothValues) {
   two_.ExpectNothingLeft();
 }
 
+TEST_F(EnginePairTest, ZeroBytesAreComparedLikeAnyOtherNumber) {
+  two_.LinkUp();
+  const auto run = [&](uint64_t sent, uint64_t received) {
+    TransferSpec send = SpecOf(Side::kSend, "k", 0, 2, sent);
+    TransferSpec receive = SpecOf(Side::kReceive, "k", 0, 2, received);
+    if (sent == 0) send.layout = Layout();
+    if (received == 0) receive.layout = Layout();
+    const TransferId from = two_.Post(send);
+    const TransferId to = two_.Post(receive);
+    const size_t before = launches(kB).size();
+    two_.Run();
+    EXPECT_EQ(launches(kB).size(), before + (sent == received ? 1 : 0));
+    if (launches(kB).size() > before) two_.Answer(kB);
+    EXPECT_EQ(two_.StatusOf(kA, from).code(), two_.StatusOf(kB, to).code());
+    return two_.StatusOf(kB, to);
+  };
+  EXPECT_TRUE(run(0, 0).ok()) << "a launch, although nothing moves";
+  const absl::Status nothing_sent = run(0, 1);
+  EXPECT_THAT(nothing_sent, Fails(StatusCode::kFailedPrecondition, Reason::kTransferMismatch));
+  EXPECT_THAT(nothing_sent, Says("the send has 0 bytes, the receive 1 byte"));
+  const absl::Status nothing_received = run(1, 0);
+  EXPECT_THAT(nothing_received, Fails(StatusCode::kFailedPrecondition, Reason::kTransferMismatch));
+  EXPECT_THAT(nothing_received, Says("the send has 1 byte, the receive 0 bytes"));
+  two_.ExpectNothingLeft();
+}
+
 TEST_F(EnginePairTest, TypesAndShapesAreComparedOnlyIfBothAreGiven) {
   two_.LinkUp();
   auto run = [&](DataType sent, DataType received, Shape sent_shape, Shape received_shape) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -22,6 +23,7 @@ namespace ferry {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 using Step = HalfState::Step;
 
 constexpr size_t kStates = std::variant_size_v<HalfState::Any>;
@@ -131,6 +133,40 @@ TEST(HalfStateTest, AFurtherGroupKeepsAWishThatCameTooLate) {
   EXPECT_EQ(state.for_source(), nullptr);
 }
 
+TEST(HalfStateTest, ASendAsksOnceForItsEndAndStaysInItsState) {
+  std::vector<std::string> may;
+  for (size_t number = 0; number < kStates; ++number) {
+    HalfState state = InState(number);
+    EXPECT_EQ(state.is_ending(), state.Is<HalfState::Asking>() || state.Is<HalfState::Leaving>());
+    if (!state.MayWithdraw()) continue;
+    may.push_back(state.name());
+    state.Withdraw();
+    EXPECT_EQ(state.number(), number);
+    EXPECT_TRUE(state.withdrawn() && state.is_ending());
+    EXPECT_FALSE(state.MayWithdraw());
+  }
+  EXPECT_EQ(absl::StrJoin(may, ", "),
+            "offered, matched, awaits firing, handed over, firing, armed");
+}
+
+TEST(HalfStateTest, AWordThatCrossesAWithdrawalStillCounts) {
+  HalfState state;
+  state.Offer();
+  state.Withdraw();
+  EXPECT_TRUE(state.May(Step::kLaunch));
+  state.Launch();
+  EXPECT_TRUE(state.withdrawn() && state.launched());
+}
+
+TEST(HalfStateDeathTest, WhatWasNotOfferedIsNotWithdrawn) {
+  EXPECT_DEATH(
+      {
+        HalfState state;
+        state.Withdraw();
+      },
+      "MayWithdraw");
+}
+
 // --- The page.
 
 std::string Page() {
@@ -174,11 +210,39 @@ TEST(HalfStateTest, ThePageHasTheRules) {
   EXPECT_EQ(absl::StrJoin(sorted(told), "\n"), absl::StrJoin(sorted(rows), "\n"));
 }
 
+// "begin --Step--> end" of each line of the picture, and whatever else is in it.
+std::vector<std::string> Arrows(absl::string_view picture) {
+  std::vector<std::string> arrows;
+  std::string begin;
+  for (const absl::string_view line : absl::StrSplit(picture, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> at = absl::StrSplit(line, absl::string_view("--"));
+    if (at.size() != 3 || at[2].substr(0, 1) != ">") {
+      arrows.push_back(absl::StrCat("no arrow: ", line));
+      continue;
+    }
+    const absl::string_view named = absl::StripAsciiWhitespace(at[0]);
+    if (!named.empty()) begin = std::string(named);
+    absl::string_view end = absl::StripLeadingAsciiWhitespace(at[2].substr(1));
+    end = absl::StripTrailingAsciiWhitespace(end.substr(0, end.find("  ")));
+    arrows.push_back(absl::StrCat(begin, " --", at[1], "--> ", end));
+  }
+  return arrows;
+}
+
 TEST(HalfStateTest, ThePictureHasEveryStateAndEveryStep) {
   std::string picture;
   for (const absl::string_view line : absl::StrSplit(Page(), '\n')) {
     if (line.substr(0, 4) == "    ") absl::StrAppend(&picture, line, "\n");
   }
+  std::vector<std::string> arrows;
+  for (const HalfState::Rule& rule : HalfState::Rules()) {
+    for (size_t number = 0; number < kStates; ++number) {
+      if ((rule.from & (1u << number)) == 0) continue;
+      arrows.push_back(absl::StrCat(HalfState::Name(number), " --", rule.name, "--> ",
+                                    HalfState::Name(rule.to)));
+    }
+  }
+  EXPECT_THAT(Arrows(picture), UnorderedElementsAreArray(arrows));
   for (size_t number = 0; number < kStates; ++number) {
     EXPECT_THAT(picture, HasSubstr(HalfState::Name(number)));
   }

@@ -14,13 +14,13 @@ namespace ferry {
 void Answers::OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status) {
   home_.Check();
   Posted* half = books_.halves.Find(id);
-  if (half == nullptr || !half->outstanding || half->attempt != attempt) return;
-  half->outstanding = false;
+  if (half == nullptr || !half->at_lane || half->attempt != attempt) return;
+  const LaneLaunch launch = *std::exchange(half->at_lane, std::nullopt);
   if (ByGroups(half->route)) books_.cliques.bundles().Leave(std::exchange(half->bundle, 0));
   if (RouteEstimate* const estimate = std::exchange(half->estimate, nullptr)) {
     estimate->OnDone(context_.now, half->spec.bytes, status.ok());
   }
-  if (half->aborted) {  // an abort that was not taken yet must not hit the next launch
+  if (launch.aborted) {  // an abort that was not taken yet must not hit the next launch
     std::erase_if(context_.out.aborts, [&](const auto& abort) { return abort.first == id; });
   }
   if (HalfState::Leaving* const leaving = half->state.As<HalfState::Leaving>()) {
@@ -29,7 +29,7 @@ void Answers::OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& 
   } else if (half->spec.side == Side::kSend) {
     source_.OnSendDone(*half, status);
   } else {
-    destination_.OnReceiveDone(*half, status);
+    destination_.OnReceiveDone(*half, status, launch);
   }
 }
 
@@ -42,7 +42,7 @@ Load* Answers::LoadOf(PeerId peer, const Clique& clique, const PairName& name, b
     if (half == nullptr || half->load == nullptr) return nullptr;
   } else {
     half = source_.FindSendTo(peer, name.transfer);
-    if (half == nullptr || !half->spec.defined || half->spec.prepared || half->outstanding) {
+    if (half == nullptr || !half->spec.defined || half->spec.prepared || half->at_lane) {
       return nullptr;
     }
   }
@@ -104,7 +104,7 @@ void Answers::OnGroupDone(uint64_t id, const absl::Status& status, std::vector<T
 
 void Answers::OnCliqueUnavailable(const Clique& clique, const absl::Status& why) {
   for (Posted* half : books_.halves.Sorted([&](const Posted& half) {
-         return half.handed() && half.load->receives && half.load->clique == clique;
+         return half.waits_for_group() && half.load->receives && half.load->clique == clique;
        })) {
     destination_.DropRest(*half, why);
   }
@@ -129,7 +129,7 @@ void Answers::FailBundle(uint64_t number, const absl::Status& why) {
     Posted* const half =
         books_.halves.Find(MakeTransferId(SessionOf(first), SequenceOf(first) + i));
     if (half == nullptr || half->bundle != number || half->state.Is<HalfState::Leaving>() ||
-        half->aborted) {
+        half->aborted()) {
       continue;
     }
     if (!receives) {  // the destination ends it, and with it the others

@@ -12,10 +12,12 @@
 #include "base/home.h"
 #include "transfer/clique/cliques.h"
 #include "transfer/engine_context.h"
+#include "transfer/half_book.h"
+#include "transfer/offer_book.h"
 #include "transfer/posted.h"
 #include "transfer/rules/destination_rules.h"
-#include "transfer/rules/engine_books.h"
 #include "transfer/rules/half_ends.h"
+#include "transfer/rules/half_tables.h"
 #include "transfer/rules/launch_rules.h"
 #include "transfer/rules/source_rules.h"
 
@@ -23,8 +25,15 @@ namespace ferry {
 
 class Answers {
  public:
-  Answers(const EngineContext& context, const EngineBooks& books, LaunchRules& launches,
-          HalfEnds& ends, DestinationRules& destination, SourceRules& source)
+  // What the rules read and change besides the halves that they are called with.
+  struct Books {
+    HalfBook& halves;
+    OfferBook& offers;
+    HalfTables& tables;
+    Cliques& cliques;
+  };
+  Answers(const EngineContext& context, const Books& books, LaunchRules& launches, HalfEnds& ends,
+          DestinationRules& destination, SourceRules& source)
       : context_(context),
         books_(books),
         launches_(launches),
@@ -34,7 +43,8 @@ class Answers {
 
   // The launch at a lane is over. Ignored if it is not the last launch of that half.
   void OnLaunchDone(TransferId id, uint32_t attempt, const absl::Status& status);
-  // A group at a lane is over. `left`: gets the halves that GoOn is to be told of instead.
+  // A group at a lane is over. `left`: if not null, the ids of the halves that no group carries any
+  // more are appended, and the caller calls GoOn for them.
   void OnGroupDone(uint64_t group, const absl::Status& status, std::vector<TransferId>* left);
   // Handles what the cliques have to tell. `left` as above.
   void OnCliqueEvents(std::vector<TransferId>* left = nullptr);
@@ -54,7 +64,7 @@ class Answers {
   void FailBundle(uint64_t number, const absl::Status& why);
 
   const EngineContext& context_;
-  const EngineBooks& books_;
+  const Books books_;
   LaunchRules& launches_;
   HalfEnds& ends_;
   DestinationRules& destination_;

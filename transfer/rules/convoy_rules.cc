@@ -125,12 +125,12 @@ absl::Status ConvoyRules::WantedEnd(const Posted& convoy) {
 void ConvoyRules::SplitUp(Posted& convoy, TransferId member, absl::Status why) {
   home_.Check();
   if (convoy.state.Is<HalfState::Offered>()) {
-    if (convoy.withdrawn) return;
+    if (convoy.state.withdrawn()) return;
     if (!why.ok()) RememberCancel(*convoy.convoy, member, std::move(why));
     absl::Status end = WantedEnd(convoy);
-    convoy.withdrawn = !end.ok();
+    if (!end.ok()) convoy.state.Withdraw();
     convoy.why = end;
-    if (convoy.withdrawn || !convoy.convoy->split) {
+    if (!end.ok() || !convoy.convoy->split) {
       convoy.convoy->split = true;
       context_.Send(convoy.peer, Split{convoy.id, std::move(end)});
     }

@@ -83,11 +83,13 @@ class ConvoyRules {
   void TakeApart(Offered& convoy);
   // Whether an offer that says that it is a convoy's can be one.
   static bool IsConvoy(const Offer& offer);
-  // Whether all of its members would be kept: else each is seen by itself.
+  // True if no bound, drain or tombstone stops a member. If false, each member's offer is admitted
+  // or refused alone.
   bool MayKeepConvoy(PeerId peer, const Offer& convoy) const;
-  // An offer of each of its members comes instead.
+  // Replaces the convoy's offer by one offer a member, each passed to Hooks::on_offer, and tells
+  // the peer so (Apart).
   void OfferApart(absl::Time now, PeerId peer, Offer&& convoy);
-  // The same of a convoy in the book that is in the matcher under no key. It is destroyed
+  // As above, for a convoy that the OfferBook keeps and the matcher does not. It is destroyed
   // afterwards.
   void OfferApart(absl::Time now, Offered& convoy);
   bool OnSplit(PeerId peer, Split split);
@@ -95,12 +97,14 @@ class ConvoyRules {
  private:
   // Whether transfers that are alike enough for a convoy may go as one.
   bool MayBeConvoy(absl::Span<const TransferSpec> specs) const;
-  // Between the key's devices clients cut their batches differently.
+  // Stops making convoys between the key's devices for `no_convoys_for`, since their clients cut
+  // batches differently.
   void Pause(const MatchKey& key);
-  // Puts its members in its place, each in its state, in no other table yet. It is destroyed
-  // afterwards.
+  // Replaces the convoy by its members, each in the convoy's state and in no table beside the
+  // HalfBook yet. The convoy is destroyed afterwards. The members' ids, in order.
   std::vector<TransferId> Replace(Posted& convoy);
-  // The same, and they wait as it did.
+  // Replaces the convoy by its members and puts each into the matcher and tables. The convoy is
+  // destroyed afterwards.
   void TakeApart(Posted& convoy);
   void TakeApartAndCancel(Posted& convoy);
   // Posts its members one by one instead. It is destroyed afterwards.

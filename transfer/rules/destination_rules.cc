@@ -155,9 +155,8 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
   // The source's half of this launch may be answered late, so groups cannot follow it.
   if (agreed) receive.tried |= RouteBits(ByGroups);
   const bool bundled = ByGroups(route);
-  receive.role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
-  receive.outstanding = true;
-  receive.aborted = false;
+  const LaunchRole role = agreed || bundled ? LaunchRole::kReceive : LaunchRole::kCopy;
+  receive.at_lane = LaneLaunch{role};
   receive.why = absl::OkStatus();
   ++receive.attempt;
   FlightRecorder::Get().Record(armed ? "arm" : "launch", receive.id, receive.peer.value(),
@@ -178,7 +177,7 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
   launch.transfer = receive.id;
   launch.attempt = receive.attempt;
   launch.route = route;
-  launch.role = receive.role;
+  launch.role = role;
   launch.peer = receive.peer;
   launch.device = receive.spec.key.destination;
   launch.remote_device = receive.spec.key.source;
@@ -226,7 +225,6 @@ void DestinationRules::HandOverPair(Posted& receive) {
   FERRY_CHECK(receive.load == nullptr);  // a route is tried once
   receive.state.HandOver();
   receive.route = Route::kNccl;
-  receive.role = LaunchRole::kCopy;
   receive.why = absl::OkStatus();
   launches_.BeginEstimate(receive, Route::kNccl);
   const SourceHalf source = SourceOf(receive);
@@ -235,12 +233,12 @@ void DestinationRules::HandOverPair(Posted& receive) {
   books_.cliques.Carry(*receive.load, PriorityOf(receive, source), unstaged);
 }
 
-void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer) {
+void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer,
+                                     LaneLaunch launch) {
   home_.Check();
   launches_.EndEstimate(receive, answer.ok());
   const bool prepared = receive.spec.prepared;
-  const bool aborted = std::exchange(receive.aborted, false);
-  if (answer.ok() && prepared && !aborted) {
+  if (answer.ok() && prepared && !launch.aborted) {
     if (receive.state.Is<HalfState::Firing>()) return launches_.FiringOver(receive);
     const absl::Status let_go =
         Error(absl::StatusCode::kInternal, Reason::kInternal,
@@ -255,8 +253,7 @@ void DestinationRules::OnReceiveDone(Posted& receive, const absl::Status& answer
     return ends_.EndPair(receive, absl::OkStatus(), absl::OkStatus());
   }
   const absl::Status status =
-      (prepared || receive.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why
-                                                                              : answer;
+      (prepared || launch.role == LaunchRole::kReceive) && !receive.why.ok() ? receive.why : answer;
   const absl::Status* const for_source = receive.state.for_source();
   if (for_source != nullptr && !for_source->ok()) {
     return ends_.EndPair(receive, status, absl::Status(*for_source));
@@ -369,7 +366,8 @@ absl::Status DestinationRules::NoRoute(const Posted& receive, const SourceHalf& 
 bool DestinationRules::FireByGo(Posted& receive) {
   home_.Check();
   Offer& offer = receive.offered->offer;
-  if (!receive.state.Is<HalfState::AwaitsFiring>() || !receive.wanted || !offer.ready) return false;
+  if (!receive.state.Is<HalfState::AwaitsFiring>() || !receive.firings.wanted || !offer.ready)
+    return false;
   offer.ready = false;  // of this firing
   LaunchPair(receive, receive.route);
   return true;
@@ -420,7 +418,8 @@ bool DestinationRules::OnWithdraw(PeerId peer, Withdraw withdraw) {
     launches_.Disarm(*receive, std::move(ours), std::move(why));
   } else if (ByGroups(receive->route) && HasReason(why, Reason::kExecuting)) {
     DropRest(*receive, std::move(ours));
-  } else if (receive->role == LaunchRole::kReceive && HasReason(why, Reason::kExecuting)) {
+  } else if (receive->at_lane && receive->at_lane->role == LaunchRole::kReceive &&
+             HasReason(why, Reason::kExecuting)) {
     launches_.Abort(*receive, std::move(ours));
   } else {
     WishedTooLate(*receive, std::move(ours));
@@ -433,8 +432,8 @@ bool DestinationRules::OnSendFailed(PeerId peer, SendFailed failed) {
   Offered* offered = books_.offers.Find(peer, failed.transfer);
   if (offered == nullptr) return false;
   Posted* receive = books_.halves.Find(offered->receive);
-  if (receive == nullptr || !receive->outstanding ||
-      (receive->role != LaunchRole::kReceive && !receive->spec.prepared) ||
+  if (receive == nullptr || !receive->at_lane ||
+      (receive->at_lane->role != LaunchRole::kReceive && !receive->spec.prepared) ||
       receive->attempt != failed.attempt) {
     return false;
   }

@@ -42,13 +42,15 @@ class DestinationRules {
   // wait.
   bool FireByGo(Posted& receive);
 
-  // A lane of ours, or the last group, has answered the launch of a receive.
-  void OnReceiveDone(Posted& receive, const absl::Status& status);
+  // A lane of ours, or the last group, has answered the launch of a receive. `launch`: what the
+  // lane had; of groups as it is by default.
+  void OnReceiveDone(Posted& receive, const absl::Status& status, LaneLaunch launch = {});
   // No group carries the receive any more: it ends, or takes the next route, or waits for the rest
   // of its chunks.
   void GoOn(Posted& receive);
-  // What of the receive is in no group yet shall be in none, and the pair ends with `why` when the
-  // groups that carry it are over.
+  // Bytes not yet cut are never cut. The pair ends with `why` once its groups are over; if they
+  // have moved nothing and `why` is ROUTE_UNAVAILABLE, the next route is tried. Nothing happens if
+  // no groups carry the receive, or its rest was dropped before.
   void DropRest(Posted& receive, absl::Status why);
   // An end wants a receive to end that is launched already, which is too late. The receive keeps
   // `why`, and ends with it if the launch moves nothing.

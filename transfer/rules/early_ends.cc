@@ -22,7 +22,7 @@ constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
 
 bool EarlyEnds::EndIfDeserted(Posted& half) {
   home_.Check();
-  if (!half.in_matcher || half.is_ending()) return false;
+  if (!half.in_matcher || half.state.is_ending()) return false;
   absl::Status why = members_.WhyInVain(half);
   if (why.ok()) return false;
   CancelHalf(half, std::move(why));
@@ -68,7 +68,7 @@ absl::Status EarlyEnds::EndOf(const Tombstones::Tombstone& tombstone) const {
 
 void EarlyEnds::CancelHalf(Posted& half, absl::Status why) {
   home_.Check();
-  if (half.is_ending()) return;
+  if (half.state.is_ending()) return;
   if (half.count() > 1 && !half.state.matched()) {
     return convoys_.SplitUp(half, TransferId(), std::move(why));
   }
@@ -86,12 +86,20 @@ void EarlyEnds::CancelHalf(Posted& half, absl::Status why) {
   }
   FlightRecorder::Get().Record("cancel", half.id, half.peer.value(),
                                static_cast<uint64_t>(why.code()));
-  if (!half.state.matched() && (!send || context_.Ours(half))) {
-    books_.tables.LeaveMatcher(half);
-    books_.tombstones.Leave(context_.now, half.peer, half.spec.side, half.spec.key, why);
+  if (WaitsHere(half)) {
+    LeaveTombstone(half, why);
     return ends_.End(half, std::move(why));
   }
   EndBeforeLaunch(half, std::move(why));
+}
+
+bool EarlyEnds::WaitsHere(const Posted& half) const {
+  return !half.state.matched() && (half.spec.side == Side::kReceive || context_.Ours(half));
+}
+
+void EarlyEnds::LeaveTombstone(Posted& half, const absl::Status& why) {
+  books_.tables.LeaveMatcher(half);
+  books_.tombstones.Leave(context_.now, half.peer, half.spec.side, half.spec.key, why);
 }
 
 void EarlyEnds::EndBeforeLaunch(Posted& half, absl::Status why) {
@@ -102,9 +110,8 @@ void EarlyEnds::EndBeforeLaunch(Posted& half, absl::Status why) {
     return ends_.EndPair(*books_.halves.Find(half.partner), std::move(for_other), std::move(why));
   if (half.state.Is<HalfState::Waiting>()) return ends_.End(half, std::move(why));
   books_.tables.StopWatching(half);
-  half.withdrawn = true;
-  half.why = why;
-  context_.Send(half.peer, Withdraw{half.id, std::move(why)});
+  half.state.Withdraw();
+  source_.SendWithdraw(half, std::move(why));
 }
 
 void EarlyEnds::EndSession(SessionId session, absl::string_view why) {
@@ -180,41 +187,36 @@ void EarlyEnds::OnDeadline(Offered& offered) {
 void EarlyEnds::OnDeadline(Posted& half) {
   if (half.state.Is<HalfState::Leaving>()) return;
   half.late = true;
-  const bool send = half.spec.side == Side::kSend;
   FlightRecorder::Get().Record("deadline", half.id, half.peer.value(), half.state.number());
   if (half.state.launched()) return OnDeadlineInLaunch(half);
-  if (half.is_ending()) return;
+  if (half.state.is_ending()) return;
   if (half.count() > 1 && !half.state.matched()) {
     half.why = DeadlineStatus(half);  // should it be matched before it is apart
     return convoys_.SplitUp(half);    // its members are due at once
   }
   absl::Status status = DeadlineStatus(half);
-  const bool alone = !half.state.matched() && HasReason(status, Reason::kWaitingForPeer);
-  if (alone && (!send || context_.Ours(half))) return EndAlone(half, std::move(status));
+  if (WaitsHere(half) && HasReason(status, Reason::kWaitingForPeer)) {
+    return EndAlone(half, std::move(status));
+  }
   EndBeforeLaunch(half, std::move(status));
 }
 
 void EarlyEnds::OnDeadlineInLaunch(Posted& half) {
-  const bool send = half.spec.side == Side::kSend;
   absl::Status executing = ExecutingStatus(half);
-  if (half.state.Is<HalfState::InGroups>()) {
-    if (!send) return destination_.DropRest(half, std::move(executing));
-    if (half.why.ok()) half.why = executing;
-    context_.Send(half.peer, Withdraw{half.id, std::move(executing)});
-  } else if (half.role != LaunchRole::kCopy && half.outstanding) {
+  if (half.at_lane && half.at_lane->role != LaunchRole::kCopy) {
     launches_.Abort(half, std::move(executing));
-  } else if (!send) {
+  } else if (half.spec.side == Side::kSend) {  // in groups; or the destination's launch hangs
+    if (!context_.Ours(half)) source_.SendWithdraw(half, std::move(executing));
+  } else if (half.state.Is<HalfState::InGroups>()) {
+    destination_.DropRest(half, std::move(executing));
+  } else {
     destination_.WishedTooLate(half, std::move(executing));
-  } else if (!context_.Ours(half)) {  // our half is done; the destination's hangs
-    if (half.why.ok()) half.why = executing;
-    context_.Send(half.peer, Withdraw{half.id, std::move(executing)});
   }
 }
 
 void EarlyEnds::EndAlone(Posted& half, absl::Status why) {
-  books_.tables.LeaveMatcher(half);
+  LeaveTombstone(half, why);
   books_.long_waits.Remember(half.spec.side, half.spec.key);
-  books_.tombstones.Leave(context_.now, half.peer, half.spec.side, half.spec.key, why);
   const bool send = half.spec.side == Side::kSend;
   std::optional<NearTexts> ours =
       books_.long_waits.Look(send ? Side::kReceive : Side::kSend, half.spec.key);
@@ -274,7 +276,7 @@ absl::Status EarlyEnds::DeadlineStatus(const Posted& half) const {
     cause =
         absl::StrCat(context_.PlaceOf(other, half.spec.key), " was not posted", WithinText(half));
     if (!half.spec.defined) absl::StrAppend(&cause, ", and its own data was not defined");
-  } else if (half.handed()) {
+  } else if (half.waits_for_group()) {
     cause = absl::StrCat("no group took it", WithinText(half));
   } else if (!half.spec.defined) {
     cause = absl::StrCat("data was not defined", WithinText(half));

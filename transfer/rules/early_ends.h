@@ -16,27 +16,43 @@
 #include "absl/time/time.h"
 #include "base/home.h"
 #include "transfer/engine_context.h"
+#include "transfer/engine_options.h"
+#include "transfer/half_book.h"
+#include "transfer/long_waits.h"
 #include "transfer/member_news.h"
+#include "transfer/offer_book.h"
 #include "transfer/posted.h"
 #include "transfer/rules/convoy_rules.h"
 #include "transfer/rules/destination_rules.h"
-#include "transfer/rules/engine_books.h"
 #include "transfer/rules/half_ends.h"
+#include "transfer/rules/half_tables.h"
 #include "transfer/rules/launch_rules.h"
+#include "transfer/rules/source_rules.h"
+#include "transfer/tombstones.h"
 
 namespace ferry {
 
 class EarlyEnds {
  public:
-  EarlyEnds(const EngineContext& context, const EngineBooks& books, MemberNews& members,
+  // What the rules read and change besides the halves that they are called with.
+  struct Books {
+    const EngineOptions& options;
+    HalfBook& halves;
+    OfferBook& offers;
+    HalfTables& tables;
+    Tombstones& tombstones;
+    LongWaits& long_waits;
+  };
+  EarlyEnds(const EngineContext& context, const Books& books, MemberNews& members,
             LaunchRules& launches, HalfEnds& ends, DestinationRules& destination,
-            ConvoyRules& convoys)
+            SourceRules& source, ConvoyRules& convoys)
       : context_(context),
         books_(books),
         members_(members),
         launches_(launches),
         ends_(ends),
         destination_(destination),
+        source_(source),
         convoys_(convoys) {}
 
   // Asks a half to end with `why`. Nothing happens to a half that is ending already. A posted half
@@ -70,8 +86,12 @@ class EarlyEnds {
   void EndAsked(Posted& receive, std::optional<NearTexts> theirs);
 
  private:
+  // True if the half waits for its partner, and no peer has an offer of it: it may end at once.
+  bool WaitsHere(const Posted& half) const;
+  // A half of which that is true is over: its partner will find a tombstone.
+  void LeaveTombstone(Posted& half, const absl::Status& why);
   // Ends a half that is not launched, with the pair if there is one. A send that was offered is
-  // withdrawn, and ends when the peer answers.
+  // withdrawn, also if it is armed or fires, and ends when the peer answers.
   void EndBeforeLaunch(Posted& half, absl::Status why);
   // Goes on with sessions that end, at most `most` halves.
   void EndSome(size_t most);
@@ -83,17 +103,18 @@ class EarlyEnds {
   // Of a half that is launched.
   void OnDeadlineInLaunch(Posted& half);
   void OnDeadline(Offered& offered);
-  // An unmatched half is over at its deadline. A receive from a peer asks it first what there is
-  // instead (Seek), and waits for the answer for a moment.
+  // A half of which WaitsHere is true is over at its deadline. A receive from a peer asks it first
+  // what there is instead (Seek), and waits for the answer for a moment.
   void EndAlone(Posted& half, absl::Status why);
   absl::Status DeadlineStatus(const Posted& half) const;
 
   const EngineContext& context_;
-  const EngineBooks& books_;
+  const Books books_;
   MemberNews& members_;
   LaunchRules& launches_;
   HalfEnds& ends_;
   DestinationRules& destination_;
+  SourceRules& source_;
   ConvoyRules& convoys_;
   [[no_unique_address]] HomeChecker home_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rules of a transfer read and change. TransferEngine owns all of it, and all of it
-// outlives the rules. Plain data. Home: control.
+// What DestinationRules and ConvoyRules read and change, which is nearly all there is. The other
+// rules name the few books that they have (their Books). TransferEngine owns all of it, and all of
+// it outlives the rules. Plain data. Home: control.
 #pragma once
 
 #include "transfer/clique/cliques.h"

@@ -12,16 +12,26 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "base/home.h"
+#include "transfer/clique/cliques.h"
 #include "transfer/engine_context.h"
+#include "transfer/half_book.h"
+#include "transfer/long_waits.h"
 #include "transfer/posted.h"
-#include "transfer/rules/engine_books.h"
+#include "transfer/rules/half_tables.h"
 #include "transfer/rules/launch_rules.h"
 
 namespace ferry {
 
 class HalfEnds {
  public:
-  HalfEnds(const EngineContext& context, const EngineBooks& books, LaunchRules& launches)
+  // What the rules read and change besides the halves that they are called with.
+  struct Books {
+    HalfBook& halves;
+    HalfTables& tables;
+    LongWaits& long_waits;
+    Cliques& cliques;
+  };
+  HalfEnds(const EngineContext& context, const Books& books, LaunchRules& launches)
       : context_(context), books_(books), launches_(launches) {}
 
   // The half is in no table any more, and its end is told. It is destroyed afterwards.
@@ -32,8 +42,8 @@ class HalfEnds {
   // Ends a half that has only waited for its launch to be answered. False if it is no such half.
   bool EndIfLeaving(Posted& half);
 
-  // The status to give the partner if `half` ends with `why`. It says where the failure was if
-  // that half is ours too; a peer adds it on its side.
+  // The status to give the partner if `half` ends with `why`. Adds where the failure was if the
+  // partner is posted here; a peer adds it on its side.
   absl::Status ForOther(const Posted& half, const absl::Status& why) const;
 
   // A prepared batch of which a transfer has ended: all others of it end too.
@@ -47,7 +57,7 @@ class HalfEnds {
 
  private:
   const EngineContext& context_;
-  const EngineBooks& books_;
+  const Books books_;
   LaunchRules& launches_;
   absl::btree_map<TransferId, EndedBatch> ended_batches_;  // by the first transfer
   [[no_unique_address]] HomeChecker home_;

@@ -89,7 +89,7 @@ void HalfTables::WatchFiring(Posted& half) {
   half.watched = true;
   context_.out.watches.push_back({half.id,
                                   spec.side == Side::kSend ? spec.key.source : spec.key.destination,
-                                  spec.over_timeline, half.firings + 1, true});
+                                  spec.over_timeline, half.firings.over + 1, true});
 }
 
 std::optional<absl::Status> HalfTables::TakeToTell(TransferId receive) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HalfTables puts halves and offers into the deadlines, the watches and the list of what is told
-// later of a tombstone, and takes them out again. It also takes them out of the matcher, into which
-// the caller has put them.
+// HalfTables puts halves and offers into the deadlines, the watches, and the list of receives that
+// wait for a Sought before their tombstone is reported, and takes them out again. It also takes
+// them out of the matcher, into which the caller has put them.
 //
 // Invariant: a flag of the record (in_matcher, timed, watched) is true exactly while the record is
 // in the table, so that ending a half leaves nothing behind.
@@ -31,7 +31,7 @@ class HalfTables {
              LongWaits& long_waits)
       : context_(context), matcher_(matcher), offers_(offers), long_waits_(long_waits) {}
 
-  // --- Deadlines: of a half posted here as our own, else as the peer's whose offer it is.
+  // --- Deadlines. Key of a deadline: (this daemon, half's id), or (peer, offer's id).
 
   void SetTimer(Posted& half);
   void SetTimer(Offered& offered);

@@ -11,8 +11,7 @@ namespace ferry {
 void LaunchRules::Abort(Posted& half, absl::Status why) {
   home_.Check();
   // Groups end with their attempt, not for one transfer.
-  if (!half.aborted && !half.pinned()) OrderAbort(half, why);
-  half.aborted = true;
+  if (half.at_lane && !std::exchange(half.at_lane->aborted, true)) OrderAbort(half, why);
   if (half.why.ok()) half.why = std::move(why);
 }
 
@@ -27,19 +26,19 @@ void LaunchRules::AwaitFiring(Posted& half) {
   home_.Check();
   books_.tables.StopTimer(half);
   half.state.AwaitFiring();
-  if (half.wanted || half.watched || half.withdrawn) return;
+  if (half.firings.wanted || half.watched || half.state.withdrawn()) return;
   books_.tables.WatchFiring(half);
 }
 
 void LaunchRules::CountFiring(Posted& half) {
   home_.Check();
-  context_.out.fired.push_back({half.id, half.spec.over_timeline, ++half.firings});
+  context_.out.fired.push_back({half.id, half.spec.over_timeline, ++half.firings.over});
 }
 
 void LaunchRules::FiringOver(Posted& half) {
   home_.Check();
   CountFiring(half);
-  half.wanted = false;
+  half.firings.wanted = false;
   if (half.spec.side == Side::kReceive) {
     context_.Send(half.peer, Done{half.partner, absl::OkStatus(), half.route});
   }
@@ -108,9 +107,8 @@ void LaunchRules::EndEstimate(Posted& receive, bool moved) {
 
 void LaunchRules::StopLaunch(Posted& send) {
   home_.Check();
-  if (send.aborted || send.pinned()) return;
+  if (!send.at_lane || std::exchange(send.at_lane->aborted, true)) return;
   OrderAbort(send, absl::AbortedError("the destination tries another launch"));
-  send.aborted = true;
 }
 
 }  // namespace ferry

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LaunchRules has what is the same of a launch at either end of a pair: how it is aborted, what
-// groups carry of it, what of it tells the estimates, and the firings of what is prepared. Who
-// launches what, and when, say DestinationRules and SourceRules.
+// LaunchRules does what both ends of a pair do alike: it aborts a launch, makes its Load, lets a
+// half join its bundle, and counts firings. It also reports the time of a receive's launch to the
+// route's estimate. Who launches what, and when, say DestinationRules and SourceRules.
 //
 // Home: control. Owner: TransferEngine; the other rules call.
 #pragma once
@@ -10,24 +10,33 @@
 
 #include "absl/status/status.h"
 #include "base/home.h"
+#include "transfer/clique/cliques.h"
 #include "transfer/engine_context.h"
 #include "transfer/posted.h"
-#include "transfer/rules/engine_books.h"
+#include "transfer/route_choice.h"
+#include "transfer/rules/half_tables.h"
 
 namespace ferry {
 
 class LaunchRules {
  public:
-  LaunchRules(const EngineContext& context, const EngineBooks& books)
+  // What the rules read and change besides the halves that they are called with.
+  struct Books {
+    HalfTables& tables;
+    RouteChoice& routes;
+    Cliques& cliques;
+  };
+  LaunchRules(const EngineContext& context, const Books& books)
       : context_(context), books_(books) {}
 
-  // Aborts the outstanding launch, once. The first `why` is what is told if the launch then fails.
+  // Aborts the launch at a lane, if there is one, once. The first `why` is what is told if the
+  // launch then fails.
   void Abort(Posted& half, absl::Status why);
   // Aborts an armed pair, which ends it: the receive with `ours`, the send with `theirs`.
   void Disarm(Posted& receive, absl::Status ours, absl::Status theirs);
-  // Stops the outstanding launch of a send whose bytes nobody receives any more, because the
-  // destination tries another launch. Unlike Abort it keeps no status: the send would tell it if
-  // the next launch failed.
+  // Stops the launch at a lane of a send whose bytes nobody receives any more, because the
+  // destination tries another launch; nothing if groups carry it. Unlike Abort it keeps no status:
+  // the send would tell it if the next launch failed.
   void StopLaunch(Posted& send);
 
   // A receive is launched by a route, or given to the leader of its clique.
@@ -59,7 +68,7 @@ class LaunchRules {
   static PairName BundleName(const Posted& half, TransferId batch, uint32_t slot);
 
   const EngineContext& context_;
-  const EngineBooks& books_;
+  const Books books_;
   [[no_unique_address]] HomeChecker home_;
 };
 

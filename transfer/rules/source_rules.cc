@@ -43,12 +43,18 @@ void SourceRules::SendOffer(absl::Time now, Posted& send) {
   offer.continues = spec.continues != TransferId();
 }
 
+void SourceRules::SendWithdraw(Posted& send, absl::Status why) {
+  home_.Check();
+  if (send.why.ok()) send.why = why;
+  context_.Send(send.peer, Withdraw{send.id, std::move(why)});
+}
+
 bool SourceRules::OnMatched(PeerId peer, const Matched& matched) {
   home_.Check();
   Posted* send = FindSendTo(peer, matched.transfer);
   if (send == nullptr) return false;
   if (!send->state.May(HalfState::Step::kMatch)) return false;
-  if (send->state.Is<HalfState::Armed>() && send->outstanding) launches_.StopLaunch(*send);
+  if (send->state.Is<HalfState::Armed>() && send->at_lane) launches_.StopLaunch(*send);
   send->state.Match();
   books_.tables.LeaveMatcher(*send);
   if (send->spec.prepared) launches_.AwaitFiring(*send);  // on ucx, or it would be launched
@@ -59,11 +65,11 @@ bool SourceRules::MayGo(const Posted& send, const Go& go) const {
   const bool prepared = send.spec.prepared;
   const bool arms = prepared && ArmedByGo(go.route, send.slot != 0);
   if (!send.spec.defined || (!TwoSided(go.route) && !arms)) return false;
-  if (prepared && !arms && !send.wanted) return false;
+  if (prepared && !arms && !send.firings.wanted) return false;
   if (prepared && ByGroups(go.route) && !launches_.MayJoinBundle(send, TransferId(go.tag))) {
     return false;
   }
-  if (send.handed() || !send.state.May(send.launch_step(go.route))) return false;
+  if (send.waits_for_group() || !send.state.May(send.launch_step(go.route))) return false;
   return go.attempt > send.attempt &&
          (send.next_go == nullptr || go.attempt > send.next_go->attempt);
 }
@@ -116,7 +122,7 @@ bool SourceRules::OnDone(PeerId peer, Done done) {
   if (send->spec.prepared && done.status.ok()) {  // of one firing
     HalfState::Firing* const firing = send->state.As<HalfState::Firing>();
     if (firing == nullptr || firing->arrived) return false;
-    if (!send->outstanding) {
+    if (!send->at_lane) {
       launches_.FiringOver(*send);
     } else {
       firing->arrived = true;
@@ -124,7 +130,7 @@ bool SourceRules::OnDone(PeerId peer, Done done) {
     return true;
   }
   books_.tables.LeaveMatcher(*send);
-  if (send->handed()) books_.cliques.TakeRest(*send->load);
+  if (send->waits_for_group()) books_.cliques.TakeRest(*send->load);
   absl::Status status = StatusOf(peer, *send, done);
   const bool same_launch = send->route == done.route;
   if (done.route != Route::kUnspecified) send->route = done.route;
@@ -147,9 +153,7 @@ void SourceRules::LaunchSend(Posted& send, const Go& go) {
     context_.Send(send.peer, SendFailed{send.id, go.attempt, send.why});
     return;
   }
-  send.role = LaunchRole::kSend;
-  send.outstanding = true;
-  send.aborted = false;
+  send.at_lane = LaneLaunch{LaunchRole::kSend};
   Launch& launch = context_.out.launches.emplace_back();
   launch.transfer = send.id;
   launch.attempt = go.attempt;
@@ -170,7 +174,6 @@ void SourceRules::LaunchSend(Posted& send, const Go& go) {
 
 void SourceRules::OnSendDone(Posted& send, const absl::Status& answer) {
   home_.Check();
-  send.aborted = false;
   const HalfState::Firing* const firing = send.state.As<HalfState::Firing>();
   if (firing != nullptr && firing->arrived) launches_.FiringOver(send);
   if (send.next_go != nullptr) {  // the destination is past the launch that was answered now
@@ -182,14 +185,14 @@ void SourceRules::OnSendDone(Posted& send, const absl::Status& answer) {
     context_.Send(send.peer, SendFailed{send.id, send.attempt, send.why.ok() ? answer : send.why});
   } else if (send.late) {  // past its deadline; the destination still does not say that it is over
     // Not `why`: that may be of a cancel that a Go has overtaken, for which no launch is aborted.
-    context_.Send(send.peer, Withdraw{send.id, ExecutingStatus(send)});
+    SendWithdraw(send, ExecutingStatus(send));
   }
 }
 
 bool SourceRules::OnHandOver(PeerId peer, const HandOver& message) {
   home_.Check();
   Posted* send = FindSendTo(peer, message.transfer);
-  if (send == nullptr || !send->spec.defined || send->spec.prepared || send->outstanding ||
+  if (send == nullptr || !send->spec.defined || send->spec.prepared || send->at_lane ||
       send->load != nullptr || ByGroups(send->route) ||
       !send->state.May(HalfState::Step::kHandOver)) {
     return false;
@@ -205,7 +208,7 @@ bool SourceRules::OnTakeBack(PeerId peer, const TakeBack& message) {
   home_.Check();
   Posted* send = FindSendTo(peer, message.transfer);
   // Its last chunk may have been cut meanwhile.
-  if (send == nullptr || (!send->handed() && !send->pinned())) return false;
+  if (send == nullptr || (!send->waits_for_group() && !send->pinned())) return false;
   books_.cliques.TakeRest(*send->load);
   return true;
 }

@@ -15,22 +15,35 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/home.h"
+#include "transfer/clique/cliques.h"
 #include "transfer/engine_context.h"
+#include "transfer/half_book.h"
+#include "transfer/long_waits.h"
 #include "transfer/posted.h"
-#include "transfer/rules/engine_books.h"
 #include "transfer/rules/half_ends.h"
+#include "transfer/rules/half_tables.h"
 #include "transfer/rules/launch_rules.h"
 
 namespace ferry {
 
 class SourceRules {
  public:
-  SourceRules(const EngineContext& context, const EngineBooks& books, LaunchRules& launches,
+  // What the rules read and change besides the halves that they are called with.
+  struct Books {
+    HalfBook& halves;
+    HalfTables& tables;
+    LongWaits& long_waits;
+    Cliques& cliques;
+  };
+  SourceRules(const EngineContext& context, const Books& books, LaunchRules& launches,
               HalfEnds& ends)
       : context_(context), books_(books), launches_(launches), ends_(ends) {}
 
   // Offers the send, or the convoy of sends, to the destination's daemon. The link is up.
   void SendOffer(absl::Time now, Posted& send);
+  // Asks the destination's daemon to end an offered send with `why`; if the launch is under way, to
+  // abort it. An answer that echoes the first such reason ends the send with that.
+  void SendWithdraw(Posted& send, absl::Status why);
   // The send of this id that was offered to the peer and is not over; null if there is none.
   Posted* FindSendTo(PeerId peer, TransferId id) const;
 
@@ -55,7 +68,7 @@ class SourceRules {
   absl::Status StatusOf(PeerId peer, const Posted& send, Done& done);
 
   const EngineContext& context_;
-  const EngineBooks& books_;
+  const Books books_;
   LaunchRules& launches_;
   HalfEnds& ends_;
   [[no_unique_address]] HomeChecker home_;
