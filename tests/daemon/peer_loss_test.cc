@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {

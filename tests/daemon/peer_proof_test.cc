@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who a daemon says that it is counts for nothing before it is proven: by the cluster's secret, or
 // without one on peer.sock. Who proves nothing costs nobody else anything.
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links between daemons of which only one can dial: by the names node-b dials node-c and is dialled
 // by node-a.
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {

@@ -8,8 +8,8 @@
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
 #include "daemon/job/compiled_program.h"
-#include "daemon/rpc/program_codec.h"
 #include "daemon/job/scratch.h"
+#include "daemon/rpc/program_codec.h"
 
 namespace ferry {
 namespace {

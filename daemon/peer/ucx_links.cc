@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ucx_links.h"
+#include "daemon/peer/ucx_links.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/peer_routes.h"
+#include "daemon/peer/peer_routes.h"
 
 namespace ferry {
 

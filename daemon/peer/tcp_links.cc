@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/tcp_links.h"
+#include "daemon/peer/tcp_links.h"
 
 #include <errno.h>
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 #include "base/duration.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "daemon/peer_routes.h"
+#include "daemon/peer/peer_routes.h"
 #include "transfer/tcp/tcp_wire.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/peer_port.h"
+#include "daemon/peer/peer_port.h"
 
 #include <errno.h>
 #include <netinet/in.h>

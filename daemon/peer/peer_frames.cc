@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/peer_link.h"
+#include "daemon/peer/peer_link.h"
 
 namespace ferry {
 

@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/fd.h"
 #include "base/home.h"
-#include "daemon/link_route.h"
+#include "daemon/peer/link_route.h"
 #include "transfer/tcp/tcp_transport.h"
 
 namespace ferry {

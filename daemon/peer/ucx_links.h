@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/home.h"
-#include "daemon/link_route.h"
+#include "daemon/peer/link_route.h"
 #include "transfer/ucx/ucx_transport.h"
 
 namespace ferry {

@@ -23,8 +23,8 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "daemon/peer_link.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_link.h"
+#include "daemon/peer/peer_proof.h"
 
 namespace ferry {
 namespace {

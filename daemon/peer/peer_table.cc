@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "daemon/peer_link.h"
+#include "daemon/peer/peer_link.h"
 
 namespace ferry {
 namespace {

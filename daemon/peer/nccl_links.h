@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/home.h"
-#include "daemon/link_route.h"
-#include "daemon/peer_routes.h"
+#include "daemon/peer/link_route.h"
+#include "daemon/peer/peer_routes.h"
 
 namespace ferry {
 

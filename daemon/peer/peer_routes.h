@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "daemon/peer_stream.h"
+#include "daemon/peer/peer_stream.h"
 #include "transfer/engine.h"
 
 namespace ferry {

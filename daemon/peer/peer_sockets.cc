@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "daemon/peer_link.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_link.h"
+#include "daemon/peer/peer_proof.h"
 #include "device/memfd.h"
 
 namespace ferry {

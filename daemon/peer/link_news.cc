@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/link_news.h"
+#include "daemon/peer/link_news.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"

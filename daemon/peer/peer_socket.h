@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
-#include "daemon/peer_stream.h"
+#include "daemon/peer/peer_stream.h"
 #include "device/memory.h"
 
 namespace ferry {

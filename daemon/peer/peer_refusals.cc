@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "daemon/peer_link.h"
+#include "daemon/peer/peer_link.h"
 
 namespace ferry {
 

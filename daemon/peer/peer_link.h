@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/link_news.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/link_news.h"
+#include "daemon/peer/peer_table.h"
 #include "transfer/frame_order.h"
 
 namespace ferry {

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer_stream.h"
+#include "daemon/peer/peer_stream.h"
 #include "transfer/route.h"
 #include "transfer/route_table.h"
 

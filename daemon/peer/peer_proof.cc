@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 
 #include <sys/random.h>
 
