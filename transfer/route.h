@@ -2,7 +2,7 @@
 // What a route is to all that does not move its bytes: its row of kRouteTable. Who asks for
 // something that holds of some routes asks the row, and does not name these routes. What moves the
 // bytes is a Transport (transfer/transport.h) of each lane; whether two daemons have the route
-// between them is found out by its LinkRoute, of `mapped` by PeerTable. How to add one:
+// between them is found out by its LinkRoute, of `mapped` by PeerLink. How to add one:
 // docs/how-to-add.md.
 //
 // Constant data. Any thread.

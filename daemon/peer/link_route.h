@@ -2,10 +2,10 @@
 // A LinkRoute is what one route has to do with the links to other daemons: what this daemon says of
 // the route in its hello, how lanes learn of a peer, and whether the route can be taken between the
 // two. One object a route, which keeps by peer what it must remember. Routes `local` and `mapped`
-// have none: one needs no link, and the links themselves find out the other (PeerTable::Settle).
+// have none: one needs no link, and the links themselves find out the other (PeerLink).
 //
-// Of each link PeerTable calls Start, then GoUp once nothing is unsettled, then Stop; or Start,
-// then Stop. Owner: PeerTable, which is the only caller. Home: control.
+// Of each link PeerLink calls Start, then GoUp once nothing is unsettled, then Stop; or Start,
+// then Stop. Owner: LinkRoutes, which is the only caller. Home: control.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Route `nccl` and the links: it can be taken if the hellos agree (NcclBetween). Communicators are
-// CommTable's. Home: control. Owner: PeerTable.
+// CommTable's. Home: control. Owner: LinkRoutes.
 #pragma once
 
 #include <string>

@@ -5,7 +5,7 @@
 // With a shared secret (peer.secret_file) each side sends a hash of both introductions, keyed with
 // the secret. Both nonces are in the introductions. So a proof cannot be said again on another
 // link, nor by the other side. Without a shared secret the proof is peer.sock: there the kernel
-// tells each side the other's uid; see daemon/peer/peer_hello.cc.
+// tells each side the other's uid; see daemon/peer/handshake.h.
 #pragma once
 
 #include <string>

@@ -3,27 +3,31 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/duration.h"
-#include "base/flight_recorder.h"
+#include "base/hmac.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/status.h"
-#include "daemon/peer/peer_link.h"
+#include "daemon/peer/peer_proof.h"
 
 namespace ferry {
 namespace {
 
-constexpr absl::Duration kBackoffMax = absl::Seconds(3);
+bool Has(const std::vector<GlobalDeviceId>& devices, GlobalDeviceId device) {
+  return std::find(devices.begin(), devices.end(), device) != devices.end();
+}
 
-absl::flat_hash_set<GlobalDeviceId> GpusOf(const PeerHello& hello) {
-  absl::flat_hash_set<GlobalDeviceId> gpus;
-  for (const PeerDeviceInfo& device : hello.devices) {
-    if (device.gpu) gpus.insert(device.id);
-  }
-  return gpus;
+std::vector<GlobalDeviceId> DevicesOf(const std::vector<PeerConfig>& peers, PeerId peer) {
+  return peer.value() < peers.size() ? peers[peer.value()].devices : std::vector<GlobalDeviceId>();
+}
+
+absl::Status NotAwaited(const std::string& own, const std::string& node) {
+  return Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+               absl::StrCat("link between ", own, " and '", Printable(node), "': nobody at ", own,
+                            " waits for it"));
 }
 
 }  // namespace
@@ -32,387 +36,91 @@ PeerTable::PeerTable(Executor& control, LocalDevices& devices, SessionTable& ses
                      std::vector<PeerConfig> peers, Options options, Hooks hooks)
     : control_(control),
       devices_(devices),
-      sessions_(sessions),
       self_(self),
       options_(std::move(options)),
       hooks_(std::move(hooks)),
-      tcp_(devices, options_.tcp),
-      ucx_(devices, options_.ucx, options_.ucx_version, options_.ucx_missing),
-      nccl_(options_.nccl_missing),
-      boot_id_(ReadBootId()) {
-  MutexLock lock(pages_mutex_);
+      routes_(options_, devices, DevicesOf(peers, self), options_),
+      partings_(control, hooks_.close),
+      own_socket_(hooks_, sessions, lent_, partings_),
+      their_sockets_(control, devices, hooks_,
+                     [this](PeerId peer, ArenaId arena, auto mapping) {
+                       shared_.driver->OnPeerArena(peer, arena, std::move(mapping));
+                     }),
+      callers_(control, options_),
+      strangers_(control),
+      shared_{
+          .control = control,
+          .own = options_,
+          .routes = routes_,
+          .pages = pages_,
+          .lent = lent_,
+          .own_socket = own_socket_,
+          .their_sockets = their_sockets_,
+          .partings = partings_,
+          .callbacks = [this](PeerId peer, uint64_t number) { return CallbacksFor(peer, number); },
+          .find = [this](PeerId peer) { return Find(peer); },
+          .lost = [this] { LookWhoIsLeft(); }} {
+  links_.resize(peers.size());
+  SetVisitPause();
   for (size_t i = 0; i < peers.size(); ++i) {
-    links_.push_back(nullptr);
-    pages_.push_back({peers[i].node, nullptr});
-    if (PeerId(static_cast<uint32_t>(i)) == self_) {
-      own_ids_ = peers[i].devices;
-      continue;
-    }
-    links_.back() = std::make_unique<Link>();
-    links_.back()->id = PeerId(static_cast<uint32_t>(i));
-    links_.back()->config = std::move(peers[i]);
-  }
-  for (size_t i = 0; i < links_.size(); ++i) {
-    if (links_[i] != nullptr) links_[i]->visit_at = control_.Now() + VisitPause() + i * kVisitGap;
+    const PeerId peer(static_cast<uint32_t>(i));
+    pages_.AddPeer(peer, peers[i].node);
+    if (peer == self_) continue;
+    links_[i] = std::make_unique<PeerLink>(shared_, peer, std::move(peers[i]),
+                                           control_.Now() + shared_.visit_pause + i * kVisitGap);
   }
 }
 
 PeerTable::~PeerTable() = default;
 
-bool PeerTable::Dials(const Link& link) const { return options_.node < link.config.node; }
-
-PeerTable::Link* PeerTable::FindByNode(const std::string& node) {
+PeerLink* PeerTable::FindByNode(const std::string& node) const {
   for (const auto& link : links_) {
-    if (link != nullptr && link->config.node == node) return link.get();
+    if (link != nullptr && link->config().node == node) return link.get();
   }
   return nullptr;
 }
 
+PeerLink* PeerTable::FindByDevice(GlobalDeviceId device) const {
+  for (const auto& link : links_) {
+    if (link != nullptr && Has(link->config().devices, device)) return link.get();
+  }
+  return nullptr;
+}
+
+void PeerTable::SetVisitPause() {
+  shared_.visit_pause = std::max(options_.visit_every, links_.size() * kVisitGap);
+}
+
+// --- The daemon's end.
+
 void PeerTable::SayGoodbye(std::function<void()> done) {
   home_.Check();
-  leaving_ = true;
+  shared_.leaving = true;
   gone_ = std::move(done);
   for (const auto& link : links_) {
-    if (link == nullptr || link->stream == nullptr || !link->proven) continue;
-    PeerFrame frame;
-    frame.goodbye = true;
-    link->stream->Send(std::move(frame));
+    if (link != nullptr) link->SayGoodbye();
   }
   LookWhoIsLeft();
 }
 
 void PeerTable::LookWhoIsLeft() {
   const bool left = std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-    return link != nullptr && link->stream != nullptr && link->proven;
+    return link != nullptr && link->handshake().is_proven();
   });
   if (!left && gone_) std::exchange(gone_, nullptr)();
 }
 
-void PeerTable::Say(Link& link, const absl::Status& why, bool goodbye) {
-  const std::optional<LinkNews::Line> line = link.news.OnLost(control_.Now(), why, goodbye);
-  if (!line) return;
-  const LogFields fields("peer", link.config.node);
-  if (line->warn) {
-    FERRY_LOG(warn, "peer.lost", fields, "{}", line->text);
-  } else {
-    FERRY_LOG(info, "peer.lost", fields, "{}", line->text);
-  }
-}
-
 void PeerTable::Stop() {
   home_.Check();
-  stopped_ = leaving_ = true;
+  stopped_ = shared_.leaving = true;
   gone_ = nullptr;
   const absl::Status why =
       Error(absl::StatusCode::kUnavailable, Reason::kDraining, "this daemon stops");
-  while (!callers_.empty()) Refuse(callers_.begin(), why);
-  while (!partings_.empty()) EndParting(partings_.begin());
+  callers_.RefuseAll(why);
+  partings_.EndAll();
   for (const auto& link : links_) {
-    if (link == nullptr) continue;
-    if (link->stream != nullptr) Lose(*link, why);
-    Tried(*link);
+    if (link != nullptr) link->Stop(why);
   }
-}
-
-void PeerTable::Want(PeerId peer) {
-  home_.Check();
-  if (Find(peer) == nullptr) return;
-  Link& link = *Find(peer);
-  if (link.wanted) return;
-  link.wanted = true;
-  if (link.visiting) {
-    EndVisit(link, absl::CancelledError("somebody wants the link after all"));
-  }
-  if (link.state != State::kIdle && link.state != State::kLost) return;
-  link.retry_at = control_.Now();
-  control_.Post([] {});  // OnTime may have run already for this batch of tasks: have it run again
-}
-
-void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
-  home_.Check();
-  const auto entry = std::find_if(links_.begin(), links_.end(), [&](const auto& link) {
-    return link != nullptr && std::find(link->config.devices.begin(), link->config.devices.end(),
-                                        device) != link->config.devices.end();
-  });
-  if (stopped_ || entry == links_.end() || (*entry)->state == State::kUp) return done();
-  Link& link = **entry;
-  if (link.awaiting.empty()) link.awaiting_until = control_.Now() + kDialTimeout;
-  link.awaiting.push_back(std::move(done));
-  Want(link.id);
-}
-
-bool PeerTable::MayBringOffers(GlobalDeviceId device, absl::Duration settled) const {
-  home_.Check();
-  for (const auto& link : links_) {
-    if (link == nullptr || std::find(link->config.devices.begin(), link->config.devices.end(),
-                                     device) == link->config.devices.end()) {
-      continue;
-    }
-    switch (link->state) {
-      case State::kIdle:
-        return link->wanted && link->error.ok();
-      case State::kConnecting:
-        return !link->visiting;
-      case State::kSettling:
-        return true;
-      case State::kUp:
-        return control_.Now() < link->since + settled;
-      case State::kLost:
-        return false;
-    }
-  }
-  return false;
-}
-
-void PeerTable::Tried(Link& link) {
-  for (const auto& done : std::exchange(link.awaiting, {})) done();
-}
-
-Incarnation PeerTable::IncarnationOf(PeerId peer) const {
-  home_.Check();
-  if (peer == self_) return options_.incarnation;
-  return Find(peer) == nullptr ? Incarnation() : Find(peer)->hello.incarnation;
-}
-
-void PeerTable::Settle(Link& link, std::string mapped_error) {
-  if (link.state != State::kSettling || !std::exchange(link.mapped_unsettled, false)) return;
-  link.mapped = mapped_error.empty();
-  link.mapped_error = std::move(mapped_error);
-  if (!link.mapped && link.socket.has_value()) {
-    hooks_.close(*link.socket);
-    link.socket.reset();
-  }
-  GoUp(link);
-}
-
-void PeerTable::GoUp(Link& link) {
-  const auto unsettled = [&](const LinkRoute* route) { return route->IsUnsettled(link.id); };
-  if (link.mapped_unsettled || std::any_of(routes_.begin(), routes_.end(), unsettled)) return;
-  link.state = State::kUp;
-  link.since = control_.Now();
-  link.backoff = kBackoffMin;
-  link.error = absl::OkStatus();
-  // Vain knocks to begin with after a loss: if only our dial works, dial again at once.
-  link.vain_knocks = link.dialled && !Dials(link) ? kVainKnocks : 0;
-
-  RouteTable routes(kRoutes);
-  routes[static_cast<int>(Route::kLocal)].why = "the devices belong to two daemons";
-  routes[static_cast<int>(Route::kMapped)] = {link.mapped, link.mapped_error};
-  const PeerHello ours = MakeHello(link.id);
-  for (LinkRoute* const route : routes_) {
-    routes[static_cast<size_t>(route->route())] = route->GoUp(ViewOf(link), ours);
-  }
-  const auto shown = [](absl::string_view error) { return error.empty() ? "yes" : error; };
-  FlightRecorder::Get().Record(
-      "peer.up", link.id.value(), link.mapped, ucx_.IsTold(link.id),
-      absl::StrCat(link.config.node, " ", link.hello.incarnation.ToString()));
-  FERRY_LOG(info, "peer.up",
-            LogFields("peer", link.config.node, "incarnation", link.hello.incarnation),
-            "{}mapped {}, tcp {}, ucx {}", link.news.OnUp(link.since),
-            link.mapped ? "yes" : link.mapped_error,
-            std::string(shown(routes[static_cast<size_t>(Route::kTcp)].why)),
-            std::string(shown(ucx_.ErrorOf(link.id))));
-  driver_->OnPeerUp(link.id, std::move(routes), GpusOf(link.hello));
-  Deliver(link);
-  Tried(link);
-}
-
-LinkView PeerTable::ViewOf(const Link& link) {
-  return {.peer = link.id,
-          .number = link.number,
-          .dialled = link.dialled,
-          .mapped = link.mapped,
-          .node = link.config.node,
-          .devices = link.config.devices,
-          .secret = link.secret,
-          .hello = link.hello};
-}
-
-void PeerTable::OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status) {
-  home_.Check();
-  Link* const link = Find(peer);
-  if (link != nullptr && tcp_.OnOpened(peer, link_number, status)) GoUp(*link);
-}
-
-std::string PeerTable::UcxWay(GlobalDeviceId device) const {
-  home_.Check();
-  if (devices_.Find(device) != nullptr) return ucx_.WayOf(device);
-  const PeerDeviceInfo* const theirs = ToldOf(device);
-  return theirs == nullptr ? "" : theirs->ucx_way;
-}
-
-const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
-  home_.Check();
-  for (const auto& link : links_) {
-    if (link == nullptr || link->state != State::kUp) continue;
-    for (const PeerDeviceInfo& theirs : link->hello.devices) {
-      if (theirs.id == device) return &theirs;
-    }
-  }
-  return nullptr;
-}
-
-void PeerTable::Lose(Link& link, const absl::Status& why) {
-  if (link.visiting) return EndVisit(link, why);
-  const bool established = link.state == State::kUp;
-  FlightRecorder::Get().Record("peer.lost", link.id.value(), established, 0, why.message());
-  Say(link, why, std::exchange(link.goodbye, false) || leaving_);
-  // First of all: a peer that still copies from our arenas must not believe what it reads from here
-  // on.
-  if (link.our_page != nullptr) link.our_page->Revoke();
-  link.our_page.reset();
-  if (link.stream != nullptr) link.stream->Close(why);
-  link.stream.reset();
-  link.number = ++streams_;
-  link.proven = false;
-  link.secret.clear();
-  link.state = State::kLost;
-  link.since = control_.Now();
-  link.error = why;
-  link.mapped = false;
-  link.order = FrameOrder();
-  link.next_event = 1;
-  link.ending.reset();
-  link.unsaid.reset();
-  link.mapped_unsettled = false;
-  for (LinkRoute* const route : routes_) route->Stop(link.id, why);
-  link.retry_at = link.wanted ? control_.Now() + link.backoff : absl::InfiniteFuture();
-  link.backoff = std::min(link.backoff * 2, kBackoffMax);
-  CloseSockets(link);
-  driver_->OnPeerLost(link.id, why, established);
-  Tried(link);
-  LookWhoIsLeft();
-}
-
-void PeerTable::Knock(Link& link) {
-  link.knock = ++last_knock_;
-  dialer_->Knock(link.config.address, options_.node,
-                 [this, peer = link.id, knock = link.knock](absl::Status status) {
-                   // Since it was asked the node may have left, come back, or moved to another
-                   // address.
-                   if (Find(peer) == nullptr || Find(peer)->knock != knock) return;
-                   Link& link = *Find(peer);
-                   link.knock = 0;
-                   if (link.stream != nullptr) return;
-                   if (status.ok()) {
-                     ++link.vain_knocks;  // forgotten if the promised dial comes
-                   } else {
-                     OnRefused(link, Annotate(status, absl::StrCat("knock at ", link.config.node)));
-                   }
-                   link.retry_at = control_.Now() + link.backoff;
-                   link.backoff = std::min(link.backoff * 2, kBackoffMax);
-                 });
-}
-
-absl::Duration PeerTable::VisitPause() const {
-  return std::max(options_.visit_every, links_.size() * kVisitGap);
-}
-
-absl::Time PeerTable::Visit(Link& link, absl::Time now) {
-  if (link.stream != nullptr || link.wanted || link.knock != 0) return absl::InfiniteFuture();
-  if (now < link.visit_at) return link.visit_at;
-  Dial(link, /*visiting=*/true);
-  return now + kHeartbeat;
-}
-
-void PeerTable::EndVisit(Link& link, const absl::Status& why) {
-  link.visiting = false;
-  link.stream->Close(why);
-  link.stream.reset();
-  link.number = ++streams_;
-  link.state = link.error.ok() ? State::kIdle : State::kLost;
-  link.since = control_.Now();
-  link.visit_at = link.since + VisitPause();
-  if (link.wanted) link.retry_at = link.since;
-}
-
-absl::Time PeerTable::OnTime(absl::Time now) {
-  home_.Check();
-  if (leaving_) return absl::InfiniteFuture();
-  absl::Time next = std::min(DropLateCallers(now), DropLatePartings(now));
-  for (const auto& entry : links_) {
-    if (entry == nullptr) continue;
-    Link& link = *entry;
-    if (link.stream != nullptr) {
-      const absl::Duration patience = link.state == State::kConnecting ? kDialTimeout : kSilence;
-      if (now >= link.last_heard + patience) {
-        Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                         absl::StrCat(link.config.node, " at ", link.config.address,
-                                      " was silent for ", DurationText(patience))));
-      } else if (link.unsaid.has_value() && now >= link.unsaid_until) {
-        Reject(link, absl::Status(*link.unsaid));
-      } else if (link.stream->waiting() > kMostWaiting) {
-        Lose(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                         absl::StrCat(link.config.node, " at ", link.config.address,
-                                      " does not take what it is told: ", link.stream->waiting(),
-                                      " messages wait")));
-      } else {
-        if (link.state == State::kSettling && now >= link.since + kSocketTimeout) {
-          Settle(link, absl::StrCat("no answer at ", link.hello.peer_socket));
-          bool known = false;
-          for (LinkRoute* const route : routes_) known |= route->GiveUp(link.id, kSocketTimeout);
-          if (known) GoUp(link);
-        }
-        if (now >= link.last_sent + kHeartbeat) {
-          link.stream->Send({});
-          link.last_sent = now;
-        }
-        next = std::min({next, link.last_heard + patience, link.last_sent + kHeartbeat});
-        if (link.state == State::kSettling) next = std::min(next, link.since + kSocketTimeout);
-        if (link.unsaid.has_value()) next = std::min(next, link.unsaid_until);
-        AskForArenas(link);
-        if (!link.unasked.empty()) next = std::min(next, now + kAskAgain);
-      }
-    }
-    if (link.stream == nullptr && link.knock == 0 && now >= link.retry_at) {
-      link.retry_at = absl::InfiniteFuture();
-      if (Dials(link) || link.vain_knocks >= kVainKnocks) {
-        link.vain_knocks = 0;
-        Dial(link);
-        next = std::min(next, now + kHeartbeat);
-      } else {
-        Knock(link);
-      }
-    }
-    next = std::min(next, Visit(link, now));
-    if (link.stream == nullptr) next = std::min(next, link.retry_at);
-    if (!link.awaiting.empty()) {
-      if (now >= link.awaiting_until) {
-        Tried(link);
-      } else {
-        next = std::min(next, link.awaiting_until);
-      }
-    }
-  }
-  return next;
-}
-
-std::vector<PeerTable::Row> PeerTable::List() const {
-  home_.Check();
-  constexpr const char* kNames[] = {"idle", "connecting", "connecting", "up", "lost"};
-  std::vector<Row> rows;
-  for (const auto& link : links_) {
-    if (link == nullptr) continue;
-    Row row;
-    row.node = link->config.node;
-    row.address = link->config.address;
-    row.state = kNames[static_cast<int>(link->visiting ? State::kIdle : link->state)];
-    if (link->state == State::kUp) {
-      row.incarnation = link->hello.incarnation;
-      row.version = link->hello.daemon_version;
-    }
-    row.error = link->state == State::kUp ? (link->mapped ? "" : "mapped: " + link->mapped_error)
-                                          : std::string(link->error.message());
-    row.mapped = link->mapped;
-    row.drains_until = driver_->engine().DrainsUntil(link->id);
-    row.devices = link->config.devices;
-    for (const PeerDeviceInfo& device : link->hello.devices) {
-      row.told.push_back({device.id, device.name, device.gpu, device.uuid});
-    }
-    rows.push_back(std::move(row));
-  }
-  AddStrangers(rows);
-  return rows;
 }
 
 // --- Peers that come and leave by a reload. A peer that has left has no link. Whatever comes late
@@ -421,72 +129,317 @@ std::vector<PeerTable::Row> PeerTable::List() const {
 void PeerTable::Add(PeerId peer, PeerConfig config) {
   home_.Check();
   FERRY_CHECK(peer.value() <= links_.size() && peer != self_);
-  {
-    MutexLock lock(pages_mutex_);
-    if (peer.value() == pages_.size()) pages_.push_back({config.node, nullptr});
-  }
+  pages_.AddPeer(peer, config.node);
   if (peer.value() == links_.size()) links_.emplace_back();
   FERRY_CHECK(links_[peer.value()] == nullptr);
-  // The node may have called before it was known.
-  const std::string name = Printable(config.node);
-  std::erase_if(strangers_, [&](const Stranger& stranger) { return stranger.node == name; });
+  SetVisitPause();
+  strangers_.Forget(config.node);  // it may have called before it was known
   FERRY_LOG(info, "peer.added", LogFields("peer", config.node), "to be found at {}",
             config.address);
-  auto link = std::make_unique<Link>();
-  link->id = peer;
-  link->config = std::move(config);
-  links_[peer.value()] = std::move(link);
-  Link& added = *links_[peer.value()];
-  added.since = control_.Now();
-  added.visit_at = control_.Now() + VisitPause();
-}
-
-// Ends the link, if there is one, by our own decision.
-void PeerTable::Part(Link& link, const absl::Status& why) {
-  if (link.visiting) EndVisit(link, why);
-  if (link.stream == nullptr) return;
-  link.goodbye = true;
-  if (link.proven) {
-    Reject(link, why);
-  } else {
-    Lose(link, why);
-  }
+  links_[peer.value()] = std::make_unique<PeerLink>(shared_, peer, std::move(config),
+                                                    control_.Now() + shared_.visit_pause);
 }
 
 absl::Status PeerTable::Remove(PeerId peer, bool comes_again) {
   home_.Check();
-  Link& link = *Find(peer);
+  PeerLink& link = *Find(peer);
+  const std::string& node = link.config().node;
   const absl::Status why =
       Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
-            absl::StrCat("link between ", options_.node, " and ", link.config.node, ": ",
-                         link.config.node,
+            absl::StrCat(LinkBetween(options_, link.config()), node,
                          comes_again ? " has other devices now by" : " is no longer among",
                          " membership.nodes of ", options_.node));
-  for (auto it = callers_.begin(); it != callers_.end();) {
-    const auto caller = it++;
-    if (caller->second.peer == peer) Refuse(caller, why);
-  }
-  FERRY_LOG(info, "peer.removed", LogFields("peer", link.config.node), "{}",
-            std::string(why.message()));
-  link.wanted = false;
-  Part(link, why);
-  Tried(link);
+  callers_.RefuseAllOf(peer, why);
+  FERRY_LOG(info, "peer.removed", LogFields("peer", node), "{}", std::string(why.message()));
+  link.Remove(why);
   links_[peer.value()].reset();
   return why;
 }
 
 void PeerTable::Move(PeerId peer, const std::string& address) {
   home_.Check();
-  Link& link = *Find(peer);
-  link.config.address = address;
-  link.knock = 0;
-  link.backoff = kBackoffMin;
-  link.vain_knocks = 0;
-  Part(link, Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
-                   absl::StrCat("link between ", options_.node, " and ", link.config.node,
-                                ": by membership.nodes of ", options_.node, " ", link.config.node,
-                                " is at ", address, " now")));
-  if (link.wanted) link.retry_at = control_.Now();
+  PeerLink& link = *Find(peer);
+  const std::string& node = link.config().node;
+  link.Move(address,
+            Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                  absl::StrCat(LinkBetween(options_, link.config()), "by membership.nodes of ",
+                               options_.node, " ", node, " is at ", address, " now")));
+}
+
+// --- The driver and operators.
+
+void PeerTable::Want(PeerId peer) {
+  home_.Check();
+  if (PeerLink* const link = Find(peer)) link->Want();
+}
+
+void PeerTable::Send(PeerId peer, std::vector<PeerMessage> messages, bool more) {
+  home_.Check();
+  PeerLink* const link = Find(peer);
+  if (link == nullptr || !link->is_up()) return;
+  if (link->hello().boot_id == options_.boot_id) {
+    for (const PeerMessage& message : messages) {
+      const Offer* offer = std::get_if<Offer>(&message);
+      if (offer != nullptr) lent_.Lend(peer, offer->layout);
+    }
+  }
+  link->Say({std::move(messages), {}, 0, more});
+}
+
+void PeerTable::OnArenaGone(ArenaId arena) {
+  home_.Check();
+  for (const PeerId peer : lent_.Take(arena)) Find(peer)->Say({{}, {arena}});
+}
+
+void PeerTable::FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device) {
+  home_.Check();
+  const PeerLink* const link = Find(peer);
+  if (link != nullptr && (their_sockets_.IsOpen(peer) || link->is_ending())) {
+    return their_sockets_.Fetch(peer, arena, device);
+  }
+  control_.Post([this, peer, arena] {
+    shared_.driver->OnPeerArena(peer, arena,
+                                Error(absl::StatusCode::kUnavailable, Reason::kRouteUnavailable,
+                                      "there is no connection to its owner's peer.sock"));
+  });
+}
+
+Incarnation PeerTable::IncarnationOf(PeerId peer) const {
+  home_.Check();
+  if (peer == self_) return options_.incarnation;
+  return Find(peer) == nullptr ? Incarnation() : Find(peer)->hello().incarnation;
+}
+
+std::string PeerTable::UcxWay(GlobalDeviceId device) const {
+  home_.Check();
+  if (devices_.Find(device) != nullptr) return routes_.ucx().WayOf(device);
+  const PeerDeviceInfo* const theirs = ToldOf(device);
+  return theirs == nullptr ? "" : theirs->ucx_way;
+}
+
+const PeerDeviceInfo* PeerTable::ToldOf(GlobalDeviceId device) const {
+  home_.Check();
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->is_up()) continue;
+    for (const PeerDeviceInfo& theirs : link->hello().devices) {
+      if (theirs.id == device) return &theirs;
+    }
+  }
+  return nullptr;
+}
+
+bool PeerTable::MayBringOffers(GlobalDeviceId device, absl::Duration settled) const {
+  home_.Check();
+  const PeerLink* const link = FindByDevice(device);
+  return link != nullptr && link->MayBringOffers(settled);
+}
+
+void PeerTable::WhenTried(GlobalDeviceId device, std::function<void()> done) {
+  home_.Check();
+  PeerLink* const link = FindByDevice(device);
+  if (stopped_ || link == nullptr || link->is_up()) return done();
+  link->WhenTried(std::move(done));
+}
+
+std::vector<PeerTable::Row> PeerTable::List() const {
+  home_.Check();
+  std::vector<Row> rows;
+  for (const auto& link : links_) {
+    if (link != nullptr) rows.push_back(link->Describe());
+  }
+  for (const Strangers::Stranger& stranger : strangers_.List()) {
+    Row& row = rows.emplace_back();
+    row.node = stranger.node;
+    row.state = "refused";
+    row.error = stranger.why;
+  }
+  return rows;
+}
+
+// --- Callers and knocks.
+
+PeerStreamCallbacks PeerTable::CallbacksFor(PeerId peer, uint64_t number) {
+  return {[this, peer, number](PeerFrame frame) {
+            if (const Callers::Caller* const caller = callers_.Find(number)) {
+              return OnCallerFrame(number, *caller, std::move(frame));
+            }
+            if (PeerLink* const link = Find(peer)) link->OnFrame(number, std::move(frame));
+          },
+          [this, peer, number](const absl::Status& why) {
+            callers_.Forget(number);
+            partings_.End(number);
+            if (PeerLink* const link = Find(peer)) link->OnStreamClosed(number, why);
+          }};
+}
+
+void PeerTable::OnAccepted(std::function<std::unique_ptr<PeerStream>(PeerStreamCallbacks)> accept,
+                           std::function<void(absl::Status)> refuse,
+                           PeerIntroduction introduction) {
+  home_.Check();
+  if (shared_.leaving) {
+    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kDraining,
+                        absl::StrCat("link to ", options_.node, ": it stops")));
+  }
+  PeerLink* const link = FindByNode(introduction.node);
+  // A visit in vain is not logged, and the visitor is not listed as a stranger: each peer comes
+  // every few seconds.
+  if (introduction.visiting && (link == nullptr || !link->is_awaited())) {
+    return refuse(NotAwaited(options_.node, introduction.node));
+  }
+  const PeerConfig* const peer = link == nullptr ? nullptr : &link->config();
+  absl::Status wrong = CheckRole(options_, peer, introduction.node, introduction.in_reverse);
+  if (wrong.ok()) wrong = CheckIntroduction(options_, *peer, introduction);
+  if (wrong.ok() && introduction.in_reverse && !link->has_failed()) {
+    return refuse(Error(absl::StatusCode::kUnavailable, Reason::kPeerUnreachable,
+                        absl::StrCat(LinkBetween(options_, *peer), options_.node,
+                                     " dials, and its dials have not failed")));
+  }
+  if (!wrong.ok()) {
+    if (link != nullptr) {
+      link->OnRefused(wrong);
+    } else {
+      strangers_.Add(introduction.node, wrong);
+    }
+    return refuse(wrong);
+  }
+  callers_.MakeRoom();
+  const uint64_t number = ++shared_.streams;
+  callers_.Add(number, link->id(), accept(CallbacksFor(link->id(), number)),
+               std::move(introduction));
+}
+
+absl::Status PeerTable::OnKnock(const std::string& node) {
+  home_.Check();
+  PeerLink* const link = FindByNode(node);
+  const PeerConfig* const peer = link == nullptr ? nullptr : &link->config();
+  const absl::Status wrong = CheckRole(options_, peer, node, /*dials=*/true);
+  if (link == nullptr) {
+    strangers_.Add(node, wrong);
+  } else if (!wrong.ok()) {
+    link->OnRefused(wrong);
+  } else {
+    link->OnKnocked();
+  }
+  return wrong;
+}
+
+void PeerTable::OnCallerFrame(uint64_t number, const Callers::Caller& caller, PeerFrame frame) {
+  if (frame.empty()) return;  // a sign of life
+  PeerLink& link = *Find(caller.peer);
+  const std::string& node = link.config().node;
+  absl::Status proven =
+      frame.refusal.has_value()
+          ? NotProven(absl::StrCat("a caller that did not prove that it is ", node,
+                                   " refused the link: ", Printable(frame.refusal->message())))
+          : NotProven(absl::StrCat(LinkBetween(options_, link.config()),
+                                   "the caller did not prove that it is ", node,
+                                   "; peer.secret_file must be the same on all nodes"));
+  if (callers_.IsProof(caller, frame)) {
+    proven = TakeOver(number, options_.secret);
+    if (proven.ok()) return link.OnFrame(number, std::move(frame));
+  } else {
+    link.OnRefused(proven);
+  }
+  callers_.Refuse(number, proven);
+}
+
+absl::Status PeerTable::TakeOver(uint64_t number, const std::string& material) {
+  const Callers::Caller& caller = *callers_.Find(number);
+  PeerLink& link = *Find(caller.peer);
+  RETURN_IF_ERROR(link.GiveWay(caller.theirs.incarnation));
+  link.TakeOver(number, callers_.Take(number), material);
+  return absl::OkStatus();
+}
+
+// --- Lanes.
+
+void PeerTable::OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status) {
+  home_.Check();
+  PeerLink* const link = Find(peer);
+  if (link != nullptr && routes_.tcp().OnOpened(peer, link_number, status)) link->GoUp();
+}
+
+void PeerTable::OnUcxMoved(GlobalDeviceId device, std::optional<PeerId> to) {
+  home_.Check();
+  for (const auto& link : links_) {
+    if (link != nullptr && (!to.has_value() || link->id() == *to)) link->SayMoved(device);
+  }
+}
+
+// --- peer.sock.
+
+void PeerTable::OnSocketRequest(Door::ConnectionId connection, const Credentials& credentials,
+                                PeerSocketRequest request) {
+  home_.Check();
+  if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
+    return OnSocketHello(connection, credentials, request.sequence, *hello);
+  }
+  const std::optional<PeerId> peer = own_socket_.PeerOf(connection);
+  if (!peer.has_value()) {
+    return own_socket_.Refuse(connection, credentials, request.sequence,
+                              Error(absl::StatusCode::kPermissionDenied, Reason::kProtocolError,
+                                    "peer.sock: say hello first"));
+  }
+  PeerLink& link = *Find(*peer);
+  if (auto* frame = std::get_if<PeerFrame>(&request.body)) return link.OnEvents(std::move(*frame));
+  own_socket_.Share(connection, *peer, link.config().node, request.sequence,
+                    std::get<GetArena>(request.body).arena);
+}
+
+void PeerTable::OnSocketHello(Door::ConnectionId connection, const Credentials& credentials,
+                              uint64_t sequence, const PeerSocketHello& hello) {
+  PeerSocketWelcome welcome;
+  PeerLink* link = FindByNode(hello.node);
+  const bool trusted = TrustsUid(credentials.uid);
+  const std::optional<uint64_t> caller = trusted ? callers_.FindProven(hello) : std::nullopt;
+  if (caller.has_value()) {
+    link = Find(callers_.Find(*caller)->peer);
+    welcome.random = RandomBytes(kPeerSecretBytes);
+    if (absl::Status taken = TakeOver(*caller, hello.random + welcome.random); !taken.ok()) {
+      callers_.Refuse(*caller, taken);
+      return own_socket_.Refuse(connection, credentials, sequence, std::move(taken));
+    }
+  }
+  const LinkPage* const page = link == nullptr ? nullptr : pages_.Ours(link->id());
+  if (!trusted || page == nullptr || !link->handshake().is_proven() ||
+      !SameBytes(link->handshake().ours().nonce, hello.asked_nonce)) {
+    return own_socket_.Refuse(
+        connection, credentials, sequence,
+        Error(absl::StatusCode::kPermissionDenied, Reason::kNotAllowed,
+              absl::StrCat("peer.sock of ", options_.node,
+                           ": the caller is not the daemon at the other end of a link, or its uid ",
+                           credentials.uid, " is not trusted (peer.uids)")));
+  }
+  own_socket_.Welcome(connection, link->id(), sequence, std::move(welcome), *page, hello.prepared);
+}
+
+void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,
+                                 PeerSocketResponse response, ReceivedFds fds) {
+  home_.Check();
+  PeerLink* const link = Find(peer);
+  if (link == nullptr || !their_sockets_.Is(connection, peer)) return;
+  link->OnTheirSocketAnswer(std::move(response), std::move(fds));
+}
+
+void PeerTable::OnSocketClosed(Door::ConnectionId connection) {
+  home_.Check();
+  if (const std::optional<PeerId> peer = own_socket_.PeerOf(connection)) {
+    own_socket_.Forget(connection);
+    return Find(*peer)->OnOwnSocketClosed();
+  }
+  if (const std::optional<PeerId> peer = their_sockets_.PeerOf(connection)) {
+    Find(*peer)->OnTheirSocketClosed();
+  }
+}
+
+absl::Time PeerTable::OnTime(absl::Time now) {
+  home_.Check();
+  if (shared_.leaving) return absl::InfiniteFuture();
+  absl::Time next = std::min(callers_.OnTime(now), partings_.OnTime(now));
+  for (const auto& link : links_) {
+    if (link != nullptr) next = std::min(next, link->OnTime(now));
+  }
+  return next;
 }
 
 }  // namespace ferry

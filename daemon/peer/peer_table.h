@@ -1,123 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links of this daemon to all other daemons. PeerTable opens a link when it is first needed,
-// loses a link whose stream is closed or whose peer is silent for kSilence, and opens it again. The
-// daemon whose node name is smaller dials; the other daemon knocks to be dialled. Each end proves
-// who it is. Before that nothing that it says counts, and it is told no more than our introduction.
+// loses a link whose stream is closed or whose peer is silent, and opens it again. The daemon whose
+// node name is smaller dials; the other daemon knocks to be dialled. Each end proves who it is.
+// Before that nothing that it says counts, and it is told no more than our introduction.
 //
 // A link is up, and the driver is told so, when hellos are exchanged, it is known whether the
-// peer's arenas can be mapped, and each LinkRoute knows whether its route works. PeerTable owns the
-// links, their streams, what routes have to do with them, and the callers that have not proven yet
-// who they are. Home: control.
+// peer's arenas can be mapped, and each LinkRoute knows whether its route works.
+//
+// PeerTable finds out which link, or which caller, something is of; it refuses who is of neither.
+// It owns the links (PeerLink) and what they share, the callers, the partings and the strangers.
+// Home: control.
 #pragma once
 
-#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/closer.h"
 #include "base/executor.h"
+#include "base/fd.h"
 #include "base/home.h"
-#include "base/mutex.h"
+#include "base/ids.h"
 #include "daemon/door.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer/nccl_links.h"
+#include "daemon/peer/callers.h"
+#include "daemon/peer/introduction.h"
+#include "daemon/peer/lent_arenas.h"
+#include "daemon/peer/link_frames.h"
+#include "daemon/peer/link_pages.h"
+#include "daemon/peer/link_routes.h"
+#include "daemon/peer/own_socket.h"
+#include "daemon/peer/partings.h"
+#include "daemon/peer/peer_link.h"
 #include "daemon/peer/peer_socket.h"
 #include "daemon/peer/peer_stream.h"
-#include "daemon/peer/tcp_links.h"
-#include "daemon/peer/ucx_links.h"
+#include "daemon/peer/socket_hooks.h"
+#include "daemon/peer/strangers.h"
+#include "daemon/peer/their_sockets.h"
 #include "daemon/session/session_table.h"
 #include "daemon/transfer_driver.h"
-#include "transfer/engine.h"
 #include "transfer/mapped/link_page.h"
 
 namespace ferry {
 
-// The text of /proc/sys/kernel/random/boot_id: one id for each boot of a host. Copies of a host (as
-// of a virtual machine) may share it.
-std::string ReadBootId();
-
-struct PeerConfig {
-  std::string node;
-  std::string address;
-  std::vector<GlobalDeviceId> devices;
-};
-
 class PeerTable {
  public:
-  struct Options {
-    std::string node;
-    Incarnation incarnation;
-    std::string peer_socket;  // the path of this daemon's own peer.sock
-    // The cluster's secret; "": links only to daemons of this host and of trusted uids
-    std::string secret;
-    std::vector<uint32_t> trusted_uids;  // uids, besides our own, whose daemons may map our arenas
-    std::string ucx_version;             // "" if there is no UCX here
-    std::string ucx_missing;             // if there is no UCX: why
-    std::string nccl_version;            // "" if there is no NCCL here
-    std::string nccl_missing;            // if there is no NCCL: why
-    // The transports of our devices that links have to do with.
-    TcpLinks::Transports tcp;
-    UcxLinks::Transports ucx;
-    std::vector<Route> order;
+  struct Options : OwnDaemon, LinkRoutes::Options {
     // A link that nobody here wants is dialled at this interval all the same (a visit): the other
     // daemon may want it and be unable to dial. Infinite: no visits.
     absl::Duration visit_every = absl::Seconds(5);
   };
-  struct Hooks {
-    // Sends on a connection to a peer's peer.sock. False if the connection does not take the
-    // request, or the request does not fit a packet.
-    std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
-    std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)>
-        send_response;
-    std::function<void(Door::ConnectionId)> close;
-    // Closes the connection as well, but first delivers what has arrived, then calls
-    // OnSocketClosed.
-    std::function<void(Door::ConnectionId)> finish;
-    // Connects to a peer's peer.sock; answers come to OnSocketResponse.
-    std::function<absl::StatusOr<Door::ConnectionId>(PeerId, const std::string& path)> connect;
-  };
-  // Without other frames an empty frame is sent at this interval, and a peer that is silent for
-  // kSilence is lost.
-  static constexpr absl::Duration kHeartbeat = absl::Seconds(1);
-  static constexpr absl::Duration kSilence = absl::Seconds(5);
-  // A peer is lost when more messages than this (of many frames each) wait to be sent to it: it is
-  // alive, but does not read what it is told.
-  static constexpr size_t kMostWaiting = 4096;
-  // A frame with more events than this goes by the stream: it would hardly fit a packet of
-  // peer.sock, and coding it for peer.sock would be in vain.
-  static constexpr uint64_t kMostBySocket = 1024;
-  static constexpr absl::Duration kDialTimeout = absl::Seconds(5);
-  // How long a refused link's stream is kept open, so that the other end reads why it was refused.
-  static constexpr absl::Duration kPartingTimeout = absl::Seconds(1);
-  // How many strangers List shows, and for how long: daemons that called under a name that
-  // membership.nodes does not have.
-  static constexpr size_t kMostStrangers = 8;
-  static constexpr absl::Duration kStrangersKept = absl::Minutes(10);
-  static constexpr absl::Duration kSocketTimeout = absl::Seconds(2);
-  // Before a request that peer.sock did not take is tried again.
-  static constexpr absl::Duration kAskAgain = absl::Milliseconds(5);
-  // Bound of Callers: daemons that have opened a stream and not proven yet who they are. Beyond it
-  // the oldest is refused.
-  static constexpr size_t kMostCallers = 64;
-  // While a daemon was heard within this time, no other daemon gets its name.
-  static constexpr absl::Duration kLives = absl::Seconds(2);
-  // At most one knock in this time makes us dial a peer, because anybody may knock.
-  static constexpr absl::Duration kKnockPause = absl::Seconds(1);
-  // After this many knocks that were answered with OK and brought no dial, the daemon that knocks
-  // dials itself.
-  static constexpr int kVainKnocks = 4;
+  using Hooks = PeerSocketHooks;
+  using Row = PeerRow;
   // Visits (Options::visit_every) to different peers are at least this far apart. So with many
   // peers each is visited less often.
   static constexpr absl::Duration kVisitGap = absl::Milliseconds(100);
-  // The pause after the first dial that fails; it doubles with each further one.
-  static constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 
   // `peers` is indexed by PeerId; the entry of this daemon itself is ignored.
   PeerTable(Executor& control, LocalDevices& devices, SessionTable& sessions, PeerId self,
@@ -126,8 +70,8 @@ class PeerTable {
   // Must be called before any other function. Both pointers outlive the table.
   void Connect(TransferDriver* driver, PeerDialer* dialer) {
     home_.Check();
-    driver_ = driver;
-    dialer_ = dialer;
+    shared_.driver = driver;
+    shared_.dialer = dialer;
   }
 
   // Tells all peers that the daemon is about to stop; they close their links, so that they do not
@@ -157,14 +101,18 @@ class PeerTable {
   // OnPeerArena gets the answer.
   void FetchArena(PeerId peer, ArenaId arena, GlobalDeviceId device);
   // OK as long as bytes that were read from the peer's arenas may be believed. Any thread.
-  absl::Status StillValid(PeerId peer) const;
+  absl::Status StillValid(PeerId peer) const {
+    return peer == self_ ? absl::OkStatus() : pages_.StillValid(peer);
+  }
 
   // The incarnation of this daemon, or of the peer as it was when the link last came up.
   Incarnation IncarnationOf(PeerId peer) const;
 
   // The link page of the link to `peer` (with `ours` the page that we made and whose slots we fire,
   // else the peer's page). Null if there is no such page, or it has no slots.
-  std::shared_ptr<LinkPage> PageWithSlots(PeerId peer, bool ours) const;
+  std::shared_ptr<LinkPage> PageWithSlots(PeerId peer, bool ours) const {
+    return pages_.WithSlots(peer, ours);
+  }
 
   // How UCX reaches the memory of a device, for people: one of our devices, or of a peer whose link
   // is up. "" of a host device.
@@ -178,8 +126,8 @@ class PeerTable {
   bool MayBringOffers(GlobalDeviceId device, absl::Duration settled) const;
 
   // --- From operators: opens the link to the daemon of `device` if it is not up. Calls `done` once
-  // the link is up or could not be opened, at the latest after kDialTimeout. Calls it at once if
-  // the link is up or `device` is no peer's.
+  // the link is up or could not be opened, at the latest after PeerLink::kDialTimeout. Calls it at
+  // once if the link is up or `device` is no peer's.
   void WhenTried(GlobalDeviceId device, std::function<void()> done);
 
   // --- From gRPC: another daemon has opened a stream and introduced itself; another daemon has
@@ -189,14 +137,14 @@ class PeerTable {
   absl::Status OnKnock(const std::string& node);
 
   // Whether processes of this uid may be peers or connect to peer.sock. Constant; any thread.
-  bool TrustsUid(uint32_t uid) const;
+  bool TrustsUid(uint32_t uid) const { return options_.TrustsUid(uid); }
 
   // --- From the peer port and lanes. OnDataConnection: a data connection has arrived with its
   // preamble, of which nothing is proven yet. OnTcpOpened: the connections that a lane opens to try
   // route `tcp` are open, or could not be opened.
   void OnDataConnection(const std::string& preamble, UniqueFd socket) {
     home_.Check();
-    tcp_.OnDataConnection(preamble, std::move(socket));
+    routes_.tcp().OnDataConnection(preamble, std::move(socket));
   }
   void OnTcpOpened(PeerId peer, uint64_t link_number, const absl::Status& status);
 
@@ -217,162 +165,42 @@ class PeerTable {
   // Sends heartbeats, loses silent peers, dials again. Returns when to be called again.
   absl::Time OnTime(absl::Time now);
 
-  struct Row {
-    std::string node;
-    std::string address;  // "" for a stranger
-    std::string state;
-    Incarnation incarnation;
-    std::string version;  // version of the peer's ferryd; "" while the link is not up
-    std::string error;
-    bool mapped = false;
-    // The peer's deadline, if it has said that it drains; else none.
-    std::optional<absl::Time> drains_until;
-    std::vector<GlobalDeviceId> devices;
-    // Those devices as described in the peer's latest hello; empty before the first.
-    std::vector<DeviceInfo> told;
-  };
   std::vector<Row> List() const;
-  // Frames sent to all peers since the start, by road: peer.sock or the gRPC stream. Heartbeats are
-  // not counted.
-  struct Frames {
-    uint64_t socket = 0;
-    uint64_t stream = 0;
-  };
-  const Frames& frames() const { return frames_; }
+  const FrameCounts& frames() const { return shared_.frames; }
 
  private:
-  enum class State { kIdle, kConnecting, kSettling, kUp, kLost };
-  struct Link;
-  struct Caller;
-  using Callers = std::map<uint64_t, Caller>;
-  // What is kept of a link whose other end we refuse, until kPartingTimeout has passed or the other
-  // end has closed.
-  struct Parting {
-    // A stream that we have opened; null if the peer opened it (it has ended then).
-    std::unique_ptr<PeerStream> stream;
-    absl::Time since;
-    // Connections on peer.sock, to the peer and from it. They stay open as well, because their end
-    // would be heard before the refusal. What is said on them counts no more.
-    std::vector<Door::ConnectionId> sockets;
-  };
-  using Partings = std::map<uint64_t, Parting>;
-  // A daemon that called under a name that membership.nodes does not have.
-  struct Stranger {
-    std::string node;  // printable: what is no text is escaped
-    std::string why;
-    absl::Time since;
-  };
-
-  // Whether it is this daemon that dials, by the two names. Else the other daemon dials; we knock,
-  // and dial after kVainKnocks knocks in vain.
-  bool Dials(const Link& link) const;
-  void Dial(Link& link, bool visiting = false);
-  // Makes a visit if nobody here wants the link and it is time for one. Returns when to be called
-  // again.
-  absl::Time Visit(Link& link, absl::Time now);
-  // A visit is over because nobody at the other daemon waits for it. This is no failure: the link
-  // is as it was before.
-  void EndVisit(Link& link, const absl::Status& why);
-  absl::Duration VisitPause() const;
-  void Knock(Link& link);
-  PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
-  PeerIntroduction Introduce() const;
-  PeerHello MakeHello(PeerId to) const;
-  void SayHello(Link& link, std::string proof = "");
-  absl::Status CheckIntroduction(const Link& link, const PeerIntroduction& introduction) const;
-  absl::Status CheckRole(const Link* link, const std::string& node, bool dials);
-  absl::Status CheckVisit(const Link* link, const std::string& node) const;
-  absl::Status CheckDevices(const Link& link, const PeerHello& hello) const;
-  absl::Status OnIntroduction(Link& link, const PeerFrame& frame);
-  absl::Status OnGreeting(Link& link, PeerFrame& frame);
-  void OnCallerFrame(Callers::iterator caller, PeerFrame frame);
-  void Refuse(Callers::iterator caller, const absl::Status& why);
-  absl::Status TakeOver(Callers::iterator caller, absl::string_view material);
-  void Proven(Link& link, absl::string_view material);
-  absl::Status ConnectSocket(Link& link);
-  Callers::iterator FindCaller(const PeerSocketHello& hello);
-  absl::Time DropLateCallers(absl::Time now);
-  void OnWelcome(Link& link, PeerSocketResponse response, ReceivedFds fds);
-  void OnFrame(PeerId peer, uint64_t link_number, PeerFrame frame);
-  void OnEvents(Link& link, PeerEvents events);
-  void Deliver(Link& link);
-  void Tell(Link& link, PeerFrame frame);
-  void OnHello(Link& link, PeerHello hello);
-  // The table learns whether the peer's arenas can be mapped: "" if so, else why not.
-  void Settle(Link& link, std::string mapped_error);
-  // Takes the link up once it is known whether the peer's arenas can be mapped and whether each
-  // route works. Before that it does nothing.
-  void GoUp(Link& link);
-  static LinkView ViewOf(const Link& link);
-  void OnMoved(Link& link, std::vector<PeerDeviceInfo> moved);
-  void Lose(Link& link, const absl::Status& why);
-  void LoseOnceRead(Link& link, const absl::Status& why);
-  // Loses the link and tells the other end why (Parting).
-  void Reject(Link& link, const absl::Status& why);
-  void Part(Link& link, const absl::Status& why);
-  bool IsParting(Door::ConnectionId socket) const;
-  void EndParting(Partings::iterator parting);
-  absl::Time DropLatePartings(absl::Time now);
-  // One of the two daemons has found that the link cannot be opened. A link that is open is not
-  // touched: somebody else may have called in the peer's name.
-  void OnRefused(Link& link, const absl::Status& why);
-  static absl::Status Unproven(const Link& link, const absl::Status& refusal);
-  // Remembers and logs a stranger. Returns `why`.
-  absl::Status RefuseStranger(const std::string& node, const absl::Status& why);
-  void AddStrangers(std::vector<Row>& rows) const;
-  // The kinds of requests at peer.sock that are answered; `sequence` is the request's.
-  void OnSocketHello(Door::ConnectionId connection, const Credentials& credentials,
-                     uint64_t sequence, const PeerSocketHello& hello);
-  void ShareArena(Door::ConnectionId connection, const Link& link, uint64_t sequence, ArenaId id);
-  // Answers a request with `why` and closes the connection, which is of no link from here on.
-  void RefuseSocket(Door::ConnectionId connection, const Credentials& credentials,
-                    uint64_t sequence, absl::Status why);
-  void AskForArenas(Link& link);
-  void CloseSockets(Link& link);
-  void Tried(Link& link);
-  void LookWhoIsLeft();
-  // Logs that the link is lost, unless LinkNews holds that back.
-  void Say(Link& link, const absl::Status& why, bool goodbye);
-  Link* FindByNode(const std::string& node);
   // Null for this daemon itself and for a peer that was removed: whatever comes late of it then
   // counts no more.
-  Link* Find(PeerId peer) const { return links_[peer.value()].get(); }
+  PeerLink* Find(PeerId peer) const { return links_[peer.value()].get(); }
+  PeerLink* FindByNode(const std::string& node) const;
+  PeerLink* FindByDevice(GlobalDeviceId device) const;
+  void SetVisitPause();
+  PeerStreamCallbacks CallbacksFor(PeerId peer, uint64_t number);
+  void OnCallerFrame(uint64_t number, const Callers::Caller& caller, PeerFrame frame);
+  // A caller has proven who it is (`material`: as PeerLinkSecret). If the result is OK its stream
+  // is the link's, else it is still a caller: another daemon of its name is alive.
+  absl::Status TakeOver(uint64_t number, const std::string& material);
+  void OnSocketHello(Door::ConnectionId connection, const Credentials& credentials,
+                     uint64_t sequence, const PeerSocketHello& hello);
+  void LookWhoIsLeft();
 
   Executor& control_;
   LocalDevices& devices_;
-  SessionTable& sessions_;
   const PeerId self_;
-  std::vector<GlobalDeviceId> own_ids_;  // by membership, also those of GPUs that are missing
   const Options options_;
   const Hooks hooks_;
-  TcpLinks tcp_;
-  UcxLinks ucx_;
-  NcclLinks nccl_;
-  const std::array<LinkRoute*, 3> routes_ = {&tcp_, &ucx_, &nccl_};
-  const std::string boot_id_;
-  TransferDriver* driver_ = nullptr;
-  PeerDialer* dialer_ = nullptr;
-  bool leaving_ = false;
+  LinkRoutes routes_;
+  LinkPages pages_;
+  LentArenas lent_;
+  Partings partings_;
+  OwnSocket own_socket_;
+  TheirSockets their_sockets_;
+  Callers callers_;
+  Strangers strangers_;
+  PeerLink::Shared shared_;
   bool stopped_ = false;
-  std::function<void()> gone_;                // SayGoodbye's `done`, until no proven link is left
-  std::vector<std::unique_ptr<Link>> links_;  // by PeerId; null: see Find
-  uint64_t streams_ = 0;  // number of streams so far, those of links and of callers
-  uint64_t last_knock_ = 0;
-  Callers callers_;                  // by the number of the stream; the oldest first
-  Partings partings_;                // by the number of the stream
-  std::vector<Stranger> strangers_;  // the latest last
-  Frames frames_;
-  // Incoming peer.sock connections that have proven which peer they are from.
-  absl::flat_hash_map<Door::ConnectionId, PeerId> socket_peers_;
-  // The peers that may ask for one of our arenas, by arena: our offers to them have named it.
-  absl::flat_hash_map<ArenaId, std::vector<PeerId>> lent_to_;
-  // The peers' link pages by PeerId. Lanes read them, hence the mutex.
-  struct Page {
-    std::string node;
-    std::shared_ptr<LinkPage> page;
-  };
-  mutable Mutex pages_mutex_;
-  std::vector<Page> pages_ ABSL_GUARDED_BY(pages_mutex_);
+  std::function<void()> gone_;  // SayGoodbye's `done`, until no proven link is left
+  std::vector<std::unique_ptr<PeerLink>> links_;  // by PeerId; null: see Find
   [[no_unique_address]] HomeChecker home_;
 };
 

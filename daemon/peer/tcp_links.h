@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Route `tcp` and the links. Lanes are told of a peer once it has proven who it is. The first set
 // of connections that opens shows that the route works. Data connections are given to the lane that
-// they are for. Home: control. Owner: PeerTable.
+// they are for. Home: control. Owner: LinkRoutes.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Route `ucx` and the links. Lanes are told how to reach the peer's lanes; peers are told how to
 // reach ours, in hellos and, when a lane's addresses change, in frames of their own
-// (PeerTable::OnUcxMoved). Home: control. Owner: PeerTable.
+// (PeerTable::OnUcxMoved). Home: control. Owner: LinkRoutes.
 #pragma once
 
 #include <string>
