@@ -362,7 +362,6 @@ void Daemon::Impl::MakePeers(PeerId self, std::vector<PeerConfig> nodes) {
   options.nccl_missing = nccl.missing;
   options.tcp = tcp_transports;
   options.ucx = ucx_transports;
-  options.order = config.transfer.order;
   PeerTable::Hooks hooks;
   hooks.send_request = [this](Door::ConnectionId connection, const PeerSocketRequest& request) {
     const std::string packet = EncodePeerSocket(request);

@@ -14,8 +14,8 @@
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
 #include "daemon/metrics_http.h"
-#include "daemon/peer_path.h"
-#include "daemon/peer_port.h"
+#include "daemon/peer/peer_path.h"
+#include "daemon/peer/peer_port.h"
 #include "daemon/rpc/attach_codec.h"
 
 namespace ferry {

@@ -20,7 +20,7 @@
 #include "daemon/job/job_runner.h"
 #include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "daemon/process_limits.h"
 #include "daemon/pulse.h"
 #include "daemon/reload_queue.h"

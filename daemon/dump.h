@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "daemon/session/session_table.h"
 #include "transfer/engine_view.h"
 

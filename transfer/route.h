@@ -2,8 +2,7 @@
 // Code that depends on a property of routes reads kRouteTable and compares no route by name; only
 // what one route alone has is asked by its name. What moves the bytes is a Transport
 // (transfer/transport.h) of each lane; whether two daemons have the route between them is found out
-// by its LinkRoute, of `mapped` by PeerTable.
-// How to add one: docs/how-to-add.md.
+// by its LinkRoute, of `mapped` by PeerLink. How to add one: docs/how-to-add.md.
 //
 // Constant data. Any thread.
 #pragma once

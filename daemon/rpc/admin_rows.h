@@ -10,7 +10,7 @@
 #include "daemon/comm_table.h"
 #include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "daemon/reload_queue.h"
 #include "daemon/session/session_table.h"
 #include "device/cuda/nvml.h"

@@ -12,7 +12,7 @@
 #include "daemon/config/config.h"
 #include "daemon/drain.h"
 #include "daemon/local_devices.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "daemon/reload_queue.h"
 #include "daemon/rpc/core.h"
 #include "device/cuda/nvml.h"

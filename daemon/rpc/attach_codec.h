@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/attach.h"
-#include "daemon/peer_socket.h"
+#include "daemon/peer/peer_socket.h"
 
 namespace ferry {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/local_devices.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "daemon/rpc/convert.h"
 
 namespace ferry {

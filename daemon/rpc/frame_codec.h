@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "daemon/peer_stream.h"
+#include "daemon/peer/peer_stream.h"
 
 namespace ferry {
 

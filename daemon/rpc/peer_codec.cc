@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 #include "daemon/rpc/offer_codec.h"
 #include "daemon/rpc/peer_hello_codec.h"
 #include "daemon/rpc/status_proto.h"

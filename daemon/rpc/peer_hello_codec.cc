@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 
 namespace ferry {
 namespace {

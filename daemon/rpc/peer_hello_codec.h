@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "daemon/peer_stream.h"
+#include "daemon/peer/peer_stream.h"
 #include "ferry/peer/v1/peer.pb.h"
 
 namespace ferry {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/executor.h"
-#include "daemon/peer_stream.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_stream.h"
+#include "daemon/peer/peer_table.h"
 
 namespace ferry {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/link_news.h"
+#include "daemon/peer/link_news.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

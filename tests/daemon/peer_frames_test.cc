@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/peer/link_frames.h"
+#include "daemon/peer/peer_link.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -54,14 +56,14 @@ TEST(PeerFramesSaid, GoByTheStreamWhereTheSocketTakesThemNot) {
   rig.requests_taken = false;
   rig.peers->Send(kNodeC, Words(3));
   rig.requests_taken = true;
-  rig.peers->Send(kNodeC, Words(PeerTable::kMostBySocket + 1));
-  rig.peers->Send(kNodeC, Words(PeerTable::kMostBySocket));
+  rig.peers->Send(kNodeC, Words(LinkFrames::kMostBySocket + 1));
+  rig.peers->Send(kNodeC, Words(LinkFrames::kMostBySocket));
   ASSERT_THAT(rig.frames, SizeIs(2));
   ASSERT_THAT(stream->sent, SizeIs(4));  // our introduction and our hello first
   EXPECT_EQ(stream->sent[2].first_event, 3u);
   EXPECT_THAT(stream->sent[2].messages, SizeIs(3));
   EXPECT_EQ(stream->sent[3].first_event, 6u);
-  EXPECT_EQ(rig.frames[1].frame.first_event, 6u + PeerTable::kMostBySocket + 1);
+  EXPECT_EQ(rig.frames[1].frame.first_event, 6u + LinkFrames::kMostBySocket + 1);
 }
 
 TEST(PeerFramesSaid, DoNotOvertakeWhatWaitsForTheStream) {
@@ -237,7 +239,7 @@ TEST(PeerFramesHeard, AreNoSignsOfLife) {
 
 TEST(PeerFramesHeard, OnALostLinkAreOfNoOther) {
   Hearing rig;
-  rig.Advance(PeerTable::kSilence);
+  rig.Advance(PeerLink::kSilence);
   ASSERT_EQ(rig.StateOf(kNodeC), "lost");
   EXPECT_THAT(rig.closed, ::testing::Contains(kTheirs));
   // The door had read this already.

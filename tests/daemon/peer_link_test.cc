@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/peer/partings.h"
+#include "daemon/peer/strangers.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -303,7 +305,7 @@ TEST(PeerHello, WhoDoesNotEndARefusedLinkIsNotWaitedFor) {
   const auto stream = rig.GreetNodeC(hello);
   stream->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
   EXPECT_EQ(rig.StateOf(kNodeC), "lost") << "it is no link any more";
-  rig.Advance(PeerTable::kPartingTimeout - absl::Nanoseconds(1));
+  rig.Advance(Partings::kTimeout - absl::Nanoseconds(1));
   EXPECT_TRUE(stream->alive);
   rig.Advance(absl::Nanoseconds(1));
   EXPECT_FALSE(stream->alive);
@@ -359,9 +361,9 @@ TEST(PeerHello, StrangersAreShownForAWhile) {
     EXPECT_FALSE(rig.peers->OnKnock(absl::StrCat("another-", i)).ok());
   }
   rows = rig.peers->List();
-  ASSERT_THAT(rows, SizeIs(2 + PeerTable::kMostStrangers));
+  ASSERT_THAT(rows, SizeIs(2 + Strangers::kMost));
   EXPECT_EQ(rows.back().node, "another-19");
-  rig.Advance(PeerTable::kStrangersKept);
+  rig.Advance(Strangers::kKept);
   EXPECT_THAT(rig.peers->List(), SizeIs(2));
 }
 

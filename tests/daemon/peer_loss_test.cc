@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_link.h"
+#include "daemon/peer/peer_proof.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -50,7 +51,7 @@ TEST(PeerLoss, WhatIsSaidAnywayIsASignOfLifeToo) {
 TEST(PeerLoss, APeerThatLivesButDoesNotTakeWhatItIsToldIsLost) {
   PeerRig rig;
   const auto stream = rig.NodeCUpElsewhere();
-  stream->waiting = PeerTable::kMostWaiting;
+  stream->waiting = PeerLink::kMostWaiting;
   rig.Advance(absl::Milliseconds(1));
   EXPECT_EQ(rig.StateOf(kNodeC), "up");
   ++stream->waiting;
@@ -223,7 +224,7 @@ TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
     EXPECT_TRUE((*page)->Revoked());
     EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 1u);  // the driver does not know yet
   };
-  rig.Advance(PeerTable::kSilence);
+  rig.Advance(PeerLink::kSilence);
   EXPECT_TRUE(asked);
   rig.driver->AfterTasks();
   EXPECT_EQ(rig.driver->engine().view().waiting_offers(), 0u);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that come and leave by a reload, and what comes late of those that have left.
+#include "daemon/peer/partings.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -84,7 +85,7 @@ TEST(PeerNodes, WhoLeavesAndHasDialledUsIsToldByTheEndOfItsStream) {
               Is("PERMISSION_DENIED/NOT_ALLOWED", "node-a is no longer among membership.nodes"));
   // Who hears first that our connection to its peer.sock has ended, would not know why.
   EXPECT_THAT(rig.closed, IsEmpty());
-  rig.Advance(PeerTable::kPartingTimeout);
+  rig.Advance(Partings::kTimeout);
   EXPECT_THAT(rig.closed, ElementsAre(socket));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/peer_path.h"
+#include "daemon/peer/peer_path.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

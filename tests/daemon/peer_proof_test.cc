@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who a daemon says that it is counts for nothing before it is proven: by the cluster's secret, or
 // without one on peer.sock. Who proves nothing costs nobody else anything.
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 
 #include <string>
 #include <vector>
 
+#include "daemon/peer/callers.h"
+#include "daemon/peer/partings.h"
+#include "daemon/peer/peer_link.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -155,7 +158,7 @@ TEST(PeerWithASecret, PeerSockIsForWhoHasProvenItOnTheLink) {
 TEST(PeerCallers, AreGivenUpAfterATimeAndTheOldestFirst) {
   PeerRig rig;
   std::vector<std::shared_ptr<StreamRecord>> callers;
-  for (size_t i = 0; i <= PeerTable::kMostCallers; ++i) {
+  for (size_t i = 0; i <= Callers::kMost; ++i) {
     callers.push_back(rig.CallAsNodeA(rig.HelloOf(kNodeA)));
   }
   ASSERT_TRUE(callers[0]->closed.has_value());
@@ -164,7 +167,7 @@ TEST(PeerCallers, AreGivenUpAfterATimeAndTheOldestFirst) {
   // The true one gets through all the same.
   const auto good = rig.AcceptNodeA();
   EXPECT_FALSE(good->closed.has_value());
-  rig.Advance(PeerTable::kDialTimeout);
+  rig.Advance(Callers::kPatience);
   for (const auto& caller : callers) EXPECT_TRUE(caller->closed.has_value());
 }
 
@@ -194,7 +197,7 @@ TEST(PeerOfTheSameName, IsRefusedWhileTheFirstLives) {
   const auto first = rig.AcceptNodeA(hello);
   EXPECT_EQ(rig.StateOf(kNodeA), "up");
   hello.incarnation = Incarnation(2000);
-  rig.Advance(PeerTable::kLives - absl::Nanoseconds(1));
+  rig.Advance(PeerLink::kLives - absl::Nanoseconds(1));
   const auto second = rig.AcceptNodeA(hello);
   ASSERT_TRUE(second->closed.has_value());
   EXPECT_THAT(*second->closed, Is("ALREADY_EXISTS/CONFIG_INVALID", "two daemons have one"));
@@ -312,9 +315,9 @@ TEST(PeerWithoutASecret, WhomWeDialMustProveIt) {
       [](PeerRig& rig) {
         rig.peers->OnSocketClosed(rig.requests.back().connection);
         EXPECT_EQ(rig.StateOf(kNodeC), "connecting") << "the stream may say why";
-        rig.Advance(PeerTable::kPartingTimeout);
+        rig.Advance(Partings::kTimeout);
       },
-      [](PeerRig& rig) { rig.Advance(PeerTable::kDialTimeout); },
+      [](PeerRig& rig) { rig.Advance(PeerLink::kDialTimeout); },
       [](PeerRig& rig) {
         rig.dialer.streams[0]->callbacks.on_frame({{}, rig.HelloOf(kNodeC)});
       },

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links between daemons of which only one can dial: by the names node-b dials node-c and is dialled
 // by node-a.
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
+#include "daemon/peer/redial.h"
 #include "tests/daemon/peer_rig.h"
 
 namespace ferry {
@@ -25,7 +26,7 @@ PeerHello Elsewhere(PeerId peer) {
 std::shared_ptr<StreamRecord> KnockInVain(PeerRig& rig) {
   rig.peers->Want(kNodeA);
   rig.Turn();
-  for (int i = 0; i < PeerTable::kVainKnocks; ++i) {
+  for (int i = 0; i < Redial::kVainKnocks; ++i) {
     EXPECT_THAT(rig.dialer.streams, SizeIs(0));
     if (rig.dialer.knocks.size() != static_cast<size_t>(i + 1)) return nullptr;
     rig.dialer.knocks.back().done(absl::OkStatus());
@@ -60,7 +61,7 @@ TEST(PeerReverse, WhoseKnocksBringNothingDialsItself) {
   ASSERT_THAT(rig.dialer.streams, SizeIs(2));
   rig.dialer.streams.back()->callbacks.on_closed(kReset);
   rig.Advance(absl::Seconds(3));
-  EXPECT_THAT(rig.dialer.knocks, SizeIs(PeerTable::kVainKnocks + 1));
+  EXPECT_THAT(rig.dialer.knocks, SizeIs(Redial::kVainKnocks + 1));
 }
 
 TEST(PeerReverse, ADialByTheNamesTakesTheOthersPlace) {

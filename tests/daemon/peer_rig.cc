@@ -2,7 +2,7 @@
 #include "tests/daemon/peer_rig.h"
 
 #include "daemon/domain_tag.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 
 namespace ferry::testing {
 namespace {

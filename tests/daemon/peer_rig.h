@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "daemon/peer_table.h"
+#include "daemon/peer/peer_table.h"
 #include "tests/daemon/session_sink.h"
 #include "tests/daemon/support.h"
 

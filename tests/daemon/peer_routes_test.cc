@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/peer_routes.h"
+#include "daemon/peer/peer_routes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/peer/peer_link.h"
+#include "daemon/peer/their_sockets.h"
 #include "device/memory.h"
 #include "tests/daemon/peer_rig.h"
 
@@ -215,7 +217,7 @@ TEST(PeerSocketLends, AReleasedArenaIsGoneAndThePeerIsTold) {
 
 TEST(PeerSocketLends, WithTheLinkTheyAreLost) {
   Granting rig;
-  rig.Advance(PeerTable::kSilence);
+  rig.Advance(PeerLink::kSilence);
   EXPECT_THAT(rig.closed, Contains(kAsker));
   EXPECT_THAT(rig.Ask(kAsker, GetArena{rig.offered}).response.error,
               Is("PERMISSION_DENIED/PROTOCOL_ERROR"));
@@ -331,10 +333,10 @@ TEST(PeerSocketFetch, WhatIsNotTakenIsAskedAgain) {
   };
   post(1, "k");
   const size_t before = rig.requests.size();
-  rig.Advance(PeerTable::kAskAgain);
+  rig.Advance(TheirSockets::kAskAgain);
   EXPECT_THAT(rig.requests, SizeIs(before));
   rig.requests_taken = true;
-  rig.Advance(PeerTable::kAskAgain);
+  rig.Advance(TheirSockets::kAskAgain);
   ASSERT_THAT(rig.requests, SizeIs(before + 1));
   rig.Answer(kNodeC, absl::OkStatus(), ArenaLent{ArenaId(7), {MemoryKind::kMemfd, 4096}},
              MemoryWith("12345678"));

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/grpc_target.h"
-#include "daemon/peer_proof.h"
+#include "daemon/peer/peer_proof.h"
 #include "ferry/peer/v1/peer.grpc.pb.h"
 #include "tests/support/raw_session.h"
 
