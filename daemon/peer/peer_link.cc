@@ -53,7 +53,7 @@ PeerRow PeerLink::Describe() const {
   row.error = state_ == State::kUp ? (mapped_ ? "" : "mapped: " + mapped_error_)
                                    : std::string(error_.message());
   row.mapped = mapped_;
-  row.drains_until = shared_.driver->engine().DrainsUntil(id_);
+  row.drains_until = shared_.driver->engine().view().DrainsUntil(id_);
   row.devices = config_.devices;
   for (const PeerDeviceInfo& device : hello_.devices) {
     row.told.push_back({device.id, device.name, device.gpu, device.uuid});
