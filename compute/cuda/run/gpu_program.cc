@@ -40,9 +40,16 @@ absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArc
 }
 
 absl::Span<const GpuCommand> GpuProgram::CommandsOf(size_t begin, size_t end) const {
-  const auto before = [](const GpuCommand& command, size_t step) { return command.step < step; };
-  const auto first = std::lower_bound(plan_.commands.begin(), plan_.commands.end(), begin, before);
-  const auto last = std::lower_bound(first, plan_.commands.end(), end, before);
+  // Numbers of steps also count those within repeats.
+  const std::vector<Step>& steps = plan_.plan.steps;
+  const auto at = [&](size_t step) {
+    if (step == steps.size()) return plan_.commands.end();
+    return std::lower_bound(
+        plan_.commands.begin(), plan_.commands.end(), steps[step].number,
+        [](const GpuCommand& command, uint32_t number) { return command.step < number; });
+  };
+  const auto first = at(begin);
+  const auto last = at(end);
   return absl::MakeConstSpan(plan_.commands)
       .subspan(static_cast<size_t>(first - plan_.commands.begin()),
                static_cast<size_t>(last - first));

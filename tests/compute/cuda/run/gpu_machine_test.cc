@@ -45,8 +45,9 @@ Program Steps(int steps) {
     absl::StrAppend(&text, "buffer @b", i, i == 0 ? " read" : " read_write", " 32\n");
   }
   for (int i = 0; i < steps; ++i) {
-    absl::StrAppend(&ops, "%x", i, " = load @b", i, " : i32[8]\n%y", i, " = add %x", i, ", %x", i,
-                    "\nstore @b", i + 1, ", %y", i, "\n");
+    absl::StrAppend(&ops, "%x", i, " = input @b", i, " : i32[8]",
+                    i == 0 ? "" : absl::StrCat(" after ^s", i - 1), "\n%y", i, " = add %x", i,
+                    ", %x", i, "\n^s", i, ": store @b", i + 1, ", %y", i, "\n");
   }
   ParsedText parsed = Parse(text + ops);
   EXPECT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
@@ -232,7 +233,7 @@ TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
 
 TEST_F(GpuMachineTest, ProgramsThatSendAreRefused) {
   ParsedText parsed = Parse(
-      "program 1\nbuffer @in read 32\n%x = load @in : i32[8]\nsend %x, key=\"k\", peer=\"p\"\n");
+      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\nsend %x peer=\"p\" key=\"k\"\n");
   ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
   const absl::Status refused = GpuProgram::Make(parsed.program, kGpuArchs[0], store_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
