@@ -3,8 +3,8 @@
 // reload. Pure.
 #pragma once
 
-#include "daemon/job/compiled_program.h"
 #include "daemon/config/config.h"
+#include "daemon/job/compiled_program.h"
 #include "daemon/session/session_table.h"
 #include "transfer/engine.h"
 

@@ -303,7 +303,6 @@ void Daemon::Impl::MakeTables() {
   MakeDriver(std::move(map));
   MakeJobs();
   driver->SetBounds(EngineBoundsOf(config));
-  compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }
@@ -407,8 +406,17 @@ void Daemon::Impl::MakeDriver(DeviceMap map) {
 }
 
 void Daemon::Impl::MakeJobs() {
+  MakeGpuCompute();
+  JobTable::Homes homes{.control = control,
+                        .compiler = compiler,
+                        .host = {host_compute.lane, host_compute.runner},
+                        .gpus = {},
+                        .kernels = kernels.get()};
+  for (const auto& [id, thread] : gpu_compute) {
+    homes.gpus.emplace(id, JobTable::Computing{thread->lane, thread->runner});
+  }
   jobs = std::make_unique<JobTable>(
-      JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
+      std::move(homes), devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
           .over = [this](const Ended& ended) { driver->Over(ended); },
           .in_flight = [this](TransferId id) { return driver->engine().Find(id).has_value(); },

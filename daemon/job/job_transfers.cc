@@ -148,7 +148,7 @@ void JobTable::OnOwnTransferOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
-  queue_.TakeBack(job);
+  PlaceOf(job).queue.TakeBack(job);
   if (job.state == State::kAtRunner) {
     if (!job.stopped_by.ok()) return;
     Leave(job);

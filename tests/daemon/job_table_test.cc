@@ -415,18 +415,19 @@ TEST(ProgramCache, ForgetsWhatWasNotUsedForLongest) {
     return program;
   };
   for (size_t i = 0; i < ProgramCache::kMostPrograms; ++i) cache.Add(make(i, 1));
-  EXPECT_NE(cache.Find("0"), nullptr);  // used
+  EXPECT_NE(cache.Find("0", ""), nullptr);  // used
   cache.Add(make(ProgramCache::kMostPrograms, 1));
-  EXPECT_NE(cache.Find("0"), nullptr);
-  EXPECT_EQ(cache.Find("1"), nullptr);
+  EXPECT_NE(cache.Find("0", ""), nullptr);
+  EXPECT_EQ(cache.Find("1", ""), nullptr);
   EXPECT_EQ(cache.programs().size(), ProgramCache::kMostPrograms);
   cache.Add(make(5000, ProgramCache::kMostOps - 1));
   EXPECT_EQ(cache.programs().size(), 2u);
-  EXPECT_NE(cache.Find("0"), nullptr);
+  EXPECT_NE(cache.Find("0", ""), nullptr);
 }
 
 TEST(Scratch, KeepsWhatIsSmallOnly) {
-  Scratch scratch;
+  HostComputer computer(1);
+  Scratch scratch(computer);
   ASSERT_THAT(scratch.Get(0), Is("OK"));
   absl::StatusOr<absl::Span<std::byte>> memory = scratch.Get(Scratch::kKept + 1);
   ASSERT_THAT(memory, Is("OK"));
