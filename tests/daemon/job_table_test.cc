@@ -368,8 +368,15 @@ TEST_F(JobThreadsTest, TheThreadsOfAllJobsAreAPartOfWhatIsCompiled) {
   const std::vector<absl::Span<std::byte>> memory = {
       {reinterpret_cast<std::byte*>(Floats(arena, 0)), 524288},
       {reinterpret_cast<std::byte*>(expected.data()), 524288}};
+  HostComputer computer(1);
+  compute::HostProgram::Aside aside;
   const absl::Status ran =
-      alone.program->Run(0, memory, {scratch.data() + skip, alone.program->scratch_bytes()});
+      computer.Do({.program = *alone.program,
+                   .memory = memory,
+                   .scratch = {scratch.data() + skip, alone.program->scratch_bytes()},
+                   .step_over = nullptr,
+                   .may_go_on = nullptr,
+                   .aside = aside});
   EXPECT_THAT(ran, Is("OK"));
   EXPECT_EQ(std::memcmp(Floats(arena, 524288), expected.data(), 524288), 0)
       << "the results are the same";
