@@ -458,7 +458,8 @@ TEST(PeerLink, MessagesInTheFrameOfTheHelloAreHeard) {
   PeerHello hello = rig.HelloOf(kNodeC);
   hello.boot_id = "another host";
   const auto stream = rig.ProveNodeC(hello);
-  stream->callbacks.on_frame({{{rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}}, hello});
+  PeerFrame frame{{{rig.OfferOfNodeC(7, ArenaId(5), 8, "k")}, {}, 1}, hello};
+  stream->callbacks.on_frame(std::move(frame));
   EXPECT_EQ(rig.driver->engine().waiting_offers(), 1u);
 }
 

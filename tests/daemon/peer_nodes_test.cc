@@ -107,7 +107,7 @@ TEST(PeerNodes, WhatComesLateOfOneThatHasLeftIsNobodys) {
   const auto stream = rig.NodeCUp();
   const size_t attempts = rig.attempts();
   rig.Leave(kNodeC);
-  stream->callbacks.on_frame({{{Ready{TransferId(1)}}, {}}});
+  stream->callbacks.on_frame({{{Ready{TransferId(1)}}, {}, 1}});
   stream->callbacks.on_frame({});
   rig.peers->OnTcpOpened(kNodeC, 1, absl::OkStatus());
   rig.peers->OnSocketResponse(kNodeC, 51, {1, absl::OkStatus(), PeerSocketWelcome{}}, {});

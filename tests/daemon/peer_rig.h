@@ -40,6 +40,7 @@ inline std::string BootId() {
 struct StreamRecord {
   PeerStreamCallbacks callbacks;
   std::vector<PeerFrame> sent;
+  uint64_t heard = 0;  // events that the other end has said here
   size_t waiting = 0;
   std::optional<absl::Status> closed;
   bool alive = true;
@@ -136,7 +137,10 @@ class PeerRig {
   }
   void Hear(const std::shared_ptr<StreamRecord>& stream, std::vector<PeerMessage> messages,
             std::vector<ArenaId> arenas_gone = {}) {
-    stream->callbacks.on_frame({{std::move(messages), std::move(arenas_gone)}});
+    PeerFrame frame{{std::move(messages), std::move(arenas_gone)}};
+    frame.first_event = stream->heard + 1;
+    stream->heard += frame.events();
+    stream->callbacks.on_frame(std::move(frame));
     Turn();
   }
   // node-c says on `connection` to node-b's peer.sock what would be event `first_event` of its

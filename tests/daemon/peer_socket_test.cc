@@ -390,7 +390,7 @@ TEST(PeerSocketFetch, AFailureOfTheLinkBeforeIsNotTakenForOneOfThisLink) {
   rig.driver->AfterTasks();
   rig.stream = rig.NodeCUp();
   const uint64_t receive = rig.PostReceive(rig.arena, 8, "k2");
-  rig.stream->callbacks.on_frame({{{rig.OfferOfNodeC(1, ArenaId(7), 8, "k2")}, {}}});
+  rig.stream->callbacks.on_frame({{{rig.OfferOfNodeC(1, ArenaId(7), 8, "k2")}, {}, 1}});
   rig.driver->AfterTasks();
   ASSERT_EQ(std::get<GetArena>(rig.requests.back().request.body).arena, ArenaId(7));
   rig.Turn();
