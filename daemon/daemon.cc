@@ -229,7 +229,8 @@ void Daemon::Impl::Stop() {
   }
   control.Stop();
   compiler.Stop();
-  compute.Stop();
+  host_compute.lane.Stop();
+  for (const auto& [id, thread] : gpu_compute) thread->lane.Stop();
   if (driver != nullptr) driver->StopComms();
   devices.list.clear();
   for (const std::string& socket : own_sockets) unlink(socket.c_str());

@@ -302,7 +302,6 @@ void Daemon::Impl::MakeTables() {
   MakePeers(map.self, std::move(nodes));
   MakeDriver(std::move(map));
   MakeJobs();
-  compute.Post([this] { compute.AddPoller(&runner); });
   dialer = MakePeerDialer(control);
   peers->Connect(driver.get(), dialer.get());
 }
@@ -406,8 +405,17 @@ void Daemon::Impl::MakeDriver(DeviceMap map) {
 }
 
 void Daemon::Impl::MakeJobs() {
+  MakeGpuCompute();
+  JobTable::Homes homes{.control = control,
+                        .compiler = compiler,
+                        .host = {host_compute.lane, host_compute.runner},
+                        .gpus = {},
+                        .kernels = kernels.get()};
+  for (const auto& [id, thread] : gpu_compute) {
+    homes.gpus.emplace(id, JobTable::Computing{thread->lane, thread->runner});
+  }
   jobs = std::make_unique<JobTable>(
-      JobTable::Homes{control, compiler, compute, runner}, devices, *sessions, JobLimitsOf(config),
+      std::move(homes), devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
           .over = [this](const Ended& ended) { driver->Over(ended); },
           .in_flight = [this](TransferId id) { return driver->engine().view().Find(id).has_value(); },

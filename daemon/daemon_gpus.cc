@@ -148,4 +148,38 @@ absl::Status Daemon::Impl::MakeGpus() {
   return absl::OkStatus();
 }
 
+Daemon::Impl::ComputeThread::ComputeThread(Impl& daemon, const std::string& name,
+                                           std::unique_ptr<Computer> computer)
+    : runner(
+          std::move(computer),
+          JobRunner::MostKept{daemon.config.limits.job_bytes, daemon.config.limits.job_memory},
+          [this](const Doorbell& bell, bool hear) { hear ? lane.Hear(bell) : lane.Unhear(bell); },
+          [&daemon](TransferId job, absl::Status why) {
+            daemon.control.PostOrRun(
+                [&daemon, job, why = std::move(why)] { daemon.jobs->OnFiringFailed(job, why); });
+          }),
+      lane(name, Lane::DefaultSpin()) {
+  lane.Post([this] { lane.AddPoller(&runner); });
+}
+
+void Daemon::Impl::MakeGpuCompute() {
+  for (const auto& device : devices.list) {
+    if (device->gpu == nullptr) continue;
+    const GpuInfo& gpu = device->gpu->info();
+    if (!compute::GpuArchOf(gpu.major, gpu.minor).ok()) continue;  // it runs no programs
+    gpu_compute[device->id] =
+        std::make_unique<ComputeThread>(*this, absl::StrCat("compute ", device->id.value()),
+                                        std::make_unique<GpuComputer>(*device->gpu));
+  }
+  if (gpu_compute.empty()) return;
+  compute::KernelStore::Options options;
+  options.compiler.program = compute::FindCompiler();
+  options.compiler.nvrtc = config.devices.nvrtc_library;
+  options.cache = config.devices.kernel_cache;
+  kernels = std::make_unique<compute::KernelStore>(std::move(options));
+  for (const std::string& warning : kernels->warnings()) {
+    FERRY_LOG(warn, "kernels.cache", "{}", warning);
+  }
+}
+
 }  // namespace ferry

@@ -50,19 +50,17 @@ struct Daemon::Impl {
         incarnation(NewIncarnation()),
         control("control"),
         compiler("compiler"),
-        runner(
-            JobThreads(config),
-            JobRunner::MostKept{config.limits.job_bytes, config.limits.job_memory},
-            [this](const Doorbell& bell, bool hear) {
-              hear ? compute.Hear(bell) : compute.Unhear(bell);
-            },
-            [this](TransferId job, absl::Status why) {
-              control.PostOrRun(
-                  [this, job, why = std::move(why)] { jobs->OnFiringFailed(job, why); });
-            }),
-        compute("compute", Lane::DefaultSpin()),
+        host_compute(*this, "compute", std::make_unique<HostComputer>(JobThreads(config))),
         socket_bounds(config, connections, peer_connections),
         reloads(std::move(ask_reload)) {}
+
+  // Computes programs: a thread, and who runs jobs there.
+  struct ComputeThread {
+    ComputeThread(Impl& daemon, const std::string& name, std::unique_ptr<Computer> computer);
+
+    JobRunner runner;  // a poller of `lane`
+    Lane lane;
+  };
 
   absl::Status Start();
   absl::Status MakeGpus();
@@ -94,6 +92,8 @@ struct Daemon::Impl {
   void MakePeers(PeerId self, std::vector<PeerConfig> nodes);
   void MakeDriver(DeviceMap map);
   void MakeJobs();
+  // The threads that compute programs on GPUs, and the kernels.
+  void MakeGpuCompute();
   void MakeDrainer();
   absl::Status MakeServers();
   // The listening socket of this name that the supervisor has given, or a new one at `file` of the
@@ -175,12 +175,14 @@ struct Daemon::Impl {
   std::atomic<size_t> sessions_seen = 0, in_flight_seen = 0;  // counts that the pulse reads
   SerialExecutor control;
   SerialExecutor compiler;  // compiles programs
-  JobRunner runner;         // runs programs, on `compute`
-  Lane compute;
+  ComputeThread host_compute;
   ConnectionTable connections{ConnectionTable::Of::kClients};
   ConnectionTable peer_connections{ConnectionTable::Of::kPeers};
   SocketBounds socket_bounds;
   LocalDevices devices;
+  // Machine code of kernels; null without GPUs. Used on `compiler`.
+  std::unique_ptr<compute::KernelStore> kernels;
+  std::map<GlobalDeviceId, std::unique_ptr<ComputeThread>> gpu_compute;
   std::unique_ptr<SessionSink> sink;  // what `sessions` needs of the other parts
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/cuda/gpu_arch.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,14 @@
 #include "base/status.h"
 
 namespace ferry::compute {
+
+absl::StatusOr<GpuArch> GpuArchOf(int major, int minor) {
+  const std::string name = absl::StrCat("sm_", major, minor, "a");
+  if (absl::StatusOr<GpuArch> known = GpuArchOf(name); known.ok()) return known;
+  return Error(
+      absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
+      absl::StrCat("programs do not run on GPUs of compute capability ", major, ".", minor));
+}
 
 absl::StatusOr<GpuArch> GpuArchOf(absl::string_view name) {
   std::vector<absl::string_view> names;

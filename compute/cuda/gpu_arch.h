@@ -23,6 +23,9 @@ inline constexpr GpuArch kGpuArchs[] = {
     {"sm_121a", true, kWorkspaceBytes},
 };
 
+// The architecture of GPUs of this compute capability, such as 9 and 0. UNIMPLEMENTED/FIELD_INVALID
+// for one that kernels are not generated for.
+absl::StatusOr<GpuArch> GpuArchOf(int major, int minor);
 // INVALID_ARGUMENT for an unknown name, with all names that there are.
 absl::StatusOr<GpuArch> GpuArchOf(absl::string_view name);
 

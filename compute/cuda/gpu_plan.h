@@ -75,7 +75,7 @@ struct GpuProduct {
 struct GpuCommand {
   enum class Kind : uint8_t { kLaunch, kProduct, kCopy, kSend, kReceive, kRepeat };
   Kind kind = Kind::kLaunch;
-  uint32_t step = 0;  // index of the plan's step
+  uint32_t step = 0;  // the number of the plan's step
   // kLaunch:
   uint32_t kernel = 0;
   uint64_t blocks = 0;

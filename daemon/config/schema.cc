@@ -75,6 +75,15 @@ void AddDevices(Fields& fields) {
                              MEMBER(devices.cuda_library), LibraryProblem));
   fields.push_back(TextField("devices.nvml_library", "NVML, a name or a path",
                              MEMBER(devices.nvml_library), LibraryProblem));
+  fields.push_back(TextField("devices.nvrtc_library",
+                             "NVRTC, which compiles the kernels of programs on GPUs, a name or a "
+                             "path; empty: the newest that CUDA has installed",
+                             MEMBER(devices.nvrtc_library)));
+  fields.push_back(TextField("devices.kernel_cache",
+                             "A directory that keeps compiled kernels from one life of the daemon "
+                             "to the next, at most 1 GiB; daemons may share it. Only its owner may "
+                             "write there. Empty: kernels are compiled anew in each life",
+                             MEMBER(devices.kernel_cache)));
   fields.push_back(
       NumberField("devices.ids.base",
                   "Global device ids are this plus the index, unless `membership.nodes` lists them",
@@ -375,6 +384,7 @@ const std::map<std::string, std::string>& ShortEnvironmentNames() {
                                              {"FERRY_LOG_LEVEL", "log.level"},
                                              {"FERRY_NCCL_LIBRARY", "transfer.nccl.library"},
                                              {"FERRY_NVML_LIBRARY", "devices.nvml_library"},
+                                             {"FERRY_NVRTC_LIBRARY", "devices.nvrtc_library"},
                                              {"FERRY_RUNTIME_DIR", "node.runtime_dir"}};
   return *names;
 }

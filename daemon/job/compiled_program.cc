@@ -97,27 +97,43 @@ absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram
                    " of both together (limits.job_flops); run it in parts"));
 }
 
-CompileResult Make(const compute::Program& program, const JobLimits& limits) {
+// Has the program planned, and whatever else its target needs.
+absl::Status MakeFor(const Target& target, const compute::Program& simplified,
+                     const JobLimits& limits, CompiledProgram& made) {
+  made.target = target.name();
+  if (target.gpu) {
+    ASSIGN_OR_RETURN(made.gpu, compute::GpuProgram::Make(simplified, *target.gpu, *target.kernels));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(
+      made.host, compute::HostProgram::Make(
+                     simplified, {.threads = limits.threads, .launch_flops = limits.launch_flops}));
+  return absl::OkStatus();
+}
+
+// How the target runs the plan, as the last line of the plan's text.
+std::string HowItRuns(const CompiledProgram& made, const JobLimits& limits) {
+  if (made.host) return absl::StrCat("threads ", limits.threads, "\n");
+  return absl::StrCat("gpu ", made.target, ", ", made.gpu->plan().kernels.size(), " kernels\n");
+}
+
+CompileResult Make(const compute::Program& program, const JobLimits& limits, const Target& target) {
   auto made = std::make_shared<CompiledProgram>();
   const compute::Fingerprint fingerprint = compute::FingerprintOf(program);
   made->fingerprint.assign(fingerprint.begin(), fingerprint.end());
   compute::Program simplified = compute::Simplify(program);
   made->cost = compute::CostOf(simplified);
-  absl::StatusOr<compute::HostProgram> host = compute::HostProgram::Make(
-      simplified, {.threads = limits.threads, .launch_flops = limits.launch_flops});
-  if (!host.ok()) return Refuse(host.status());
-  made->host = *std::move(host);
-  const compute::Plan& plan = made->host.plan();
+  if (absl::Status ready = MakeFor(target, simplified, limits, *made); !ready.ok()) {
+    return Refuse(ready);
+  }
+  const compute::Plan& plan = made->steps();
   if (absl::Status may = CheckWork(plan, limits.flops, *made); !may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");
       !fits.ok()) {
     return Refuse(fits);
   }
-  const auto text = [&](const compute::Plan& shown) {
-    return absl::StrCat(compute::ToText(shown), "threads ", limits.threads, "\n");
-  };
-  made->plan = text(WithoutLabels(plan));
+  made->plan = compute::ToText(WithoutLabels(plan)) + HowItRuns(*made, limits);
   made->buffers = simplified.buffers;
   for (size_t i = 0; i < made->buffers.size(); ++i) made->by_name[made->buffers[i].name] = i;
   made->types = TypesOf(simplified);
@@ -126,26 +142,16 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits) {
   made->sections = compute::SectionsOf(plan);
   made->ops = simplified.nodes.size();
   CompileResult result;
-  result.plan = text(plan);
+  result.plan = compute::ToText(plan) + HowItRuns(*made, limits);
   result.program = std::move(made);
   return result;
 }
 
 }  // namespace
 
-absl::Status CompiledProgram::Run(size_t section, absl::Span<const absl::Span<std::byte>> memory,
-                                  absl::Span<std::byte> scratch, compute::Workers* workers,
-                                  const compute::HostProgram::StepOver& step_over,
-                                  const compute::RunControl::MayGoOn& may_go_on,
-                                  compute::HostProgram::FromConstants* from_constants,
-                                  compute::HostProgram::Aside* aside) const {
-  const size_t begin = section == 0 ? 0 : sections[section - 1].end;
-  return host.RunSteps(begin, sections[section].end, may_go_on, memory, scratch, workers, step_over,
-                       from_constants, aside);
-}
-
 uint64_t CompiledProgram::WorkLeft(const compute::HostProgram::Aside& aside) const {
-  const double done = host.DoneOfStep(aside) * static_cast<double>(work_by_step[aside.step]);
+  const double part = host ? host->DoneOfStep(aside) : 0;  // a GPU's run is put aside between steps
+  const double done = part * static_cast<double>(work_by_step[aside.step]);
   uint64_t left =
       work_by_step[aside.step] - std::min(work_by_step[aside.step], static_cast<uint64_t>(done));
   for (size_t step = aside.step + 1; step < work_by_step.size(); ++step) {
@@ -154,10 +160,11 @@ uint64_t CompiledProgram::WorkLeft(const compute::HostProgram::Aside& aside) con
   return std::max<uint64_t>(left, 1);
 }
 
-CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits) {
+CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits,
+                             const Target& target) {
   if (const auto* program = std::get_if<compute::Program>(&source)) {
     CompileResult checked = CheckProgram(*program);
-    return checked.status.ok() ? Make(*program, limits) : checked;
+    return checked.status.ok() ? Make(*program, limits, target) : checked;
   }
   const std::string& text = std::get<std::string>(source);
   if (text.size() > compute::kMaxTextBytes) {
@@ -167,7 +174,7 @@ CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limit
   }
   const compute::ParsedText parsed = compute::Parse(text);
   const std::vector<compute::TextProblem> problems = compute::CheckText(parsed);
-  if (problems.empty()) return Make(parsed.program, limits);
+  if (problems.empty()) return Make(parsed.program, limits, target);
   std::vector<Violation> violations;
   Reason reason = problems[0].reason;
   for (const compute::TextProblem& problem : problems) {
@@ -182,22 +189,25 @@ CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limit
 std::shared_ptr<const CompiledProgram> ProgramCache::Add(
     std::shared_ptr<const CompiledProgram> program) {
   home_.Check();
-  if (std::shared_ptr<const CompiledProgram> known = Find(program->fingerprint)) return known;
+  if (std::shared_ptr<const CompiledProgram> known = Find(program->fingerprint, program->target)) {
+    return known;
+  }
   ops_ += program->ops;
   programs_.push_front(program);
-  by_fingerprint_[program->fingerprint] = programs_.begin();
+  by_key_[{program->fingerprint, program->target}] = programs_.begin();
   while (programs_.size() > kMostPrograms || (ops_ > kMostOps && programs_.size() > 1)) {
     ops_ -= programs_.back()->ops;
-    by_fingerprint_.erase(programs_.back()->fingerprint);
+    by_key_.erase({programs_.back()->fingerprint, programs_.back()->target});
     programs_.pop_back();
   }
   return program;
 }
 
-std::shared_ptr<const CompiledProgram> ProgramCache::Find(const std::string& fingerprint) {
+std::shared_ptr<const CompiledProgram> ProgramCache::Find(const std::string& fingerprint,
+                                                          const std::string& target) {
   home_.Check();
-  const auto found = by_fingerprint_.find(fingerprint);
-  if (found == by_fingerprint_.end()) return nullptr;
+  const auto found = by_key_.find({fingerprint, target});
+  if (found == by_key_.end()) return nullptr;
   programs_.splice(programs_.begin(), programs_, found->second);
   return *found->second;
 }

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,6 +18,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/home.h"
+#include "compute/cuda/compile/kernel_store.h"
+#include "compute/cuda/gpu_arch.h"
+#include "compute/cuda/run/gpu_program.h"
 #include "compute/host/host_program.h"
 #include "compute/plan/transfers.h"
 #include "compute/program/cost.h"
@@ -39,6 +44,7 @@ using ProgramSource = std::variant<std::string, compute::Program>;
 // A program that is ready to run on this daemon.
 struct CompiledProgram {
   std::string fingerprint;  // 32 bytes
+  std::string target;       // what runs it: Target::name
   std::vector<compute::Buffer> buffers;
   // From a buffer's name to its index in `buffers`
   absl::flat_hash_map<std::string, size_t> by_name;
@@ -53,29 +59,28 @@ struct CompiledProgram {
   size_t ops = 0;
   // The plan as text, without labels: an equal program of somebody else may have other labels.
   std::string plan;
-  compute::HostProgram host;
+  // Who runs it: exactly one of the two is set.
+  std::optional<compute::HostProgram> host;
+  std::optional<compute::GpuProgram> gpu;
 
+  const compute::Plan& steps() const { return host ? host->plan() : gpu->plan().plan; }
   // Memory that a run needs beside its buffers, in bytes.
-  uint64_t scratch_bytes() const { return host.scratch_bytes(); }
+  uint64_t scratch_bytes() const { return host ? host->scratch_bytes() : gpu->scratch_bytes(); }
   // The part of the scratch that a prepared job may keep from firing to firing: what is made of
   // constant buffers.
-  uint64_t from_constants_bytes() const { return host.from_constants_bytes(); }
-  // Runs the steps of one section; the sections before must be over. `memory` has the memory of
-  // each buffer, of the buffer's size; nobody else may touch it, except to read what the section
-  // only reads. `scratch` is aligned to 64 bytes and the same for all sections of a run; with
-  // `from_constants` it may be from_constants_bytes() smaller. `workers` has as many threads as the
-  // program was compiled for; null: the calling thread does all.
-  //
-  // Returns CANCELLED, with how far it got, if `may_go_on` said no before a launch; OK if the
-  // section is over, or if the run was put aside (`aside` tells).
-  absl::Status Run(size_t section, absl::Span<const absl::Span<std::byte>> memory,
-                   absl::Span<std::byte> scratch, compute::Workers* workers = nullptr,
-                   const compute::HostProgram::StepOver& step_over = nullptr,
-                   const compute::RunControl::MayGoOn& may_go_on = nullptr,
-                   compute::HostProgram::FromConstants* from_constants = nullptr,
-                   compute::HostProgram::Aside* aside = nullptr) const;
+  uint64_t from_constants_bytes() const { return host ? host->from_constants_bytes() : 0; }
+  // The first step of a section.
+  size_t BeginOf(size_t section) const { return section == 0 ? 0 : sections[section - 1].end; }
   // The part of `work` that is left of a run that was put aside; not 0.
   uint64_t WorkLeft(const compute::HostProgram::Aside& aside) const;
+};
+
+// What a program is compiled for: the CPU, or GPUs of one architecture.
+struct Target {
+  std::optional<compute::GpuArch> gpu;
+  compute::KernelStore* kernels = nullptr;  // set if `gpu` is; used on the compiler's thread alone
+
+  std::string name() const { return gpu ? std::string(gpu->name) : "host"; }
 };
 
 struct CompileResult {
@@ -86,9 +91,10 @@ struct CompileResult {
 };
 
 // Takes long: must not be called on control.
-CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits);
+CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits,
+                             const Target& target = {});
 
-// Keeps compiled programs by fingerprint, within the bounds below.
+// Keeps compiled programs by fingerprint and target, within the bounds below.
 class ProgramCache {
  public:
   // The most programs, and the most ops of all programs together. The least recently used program
@@ -98,15 +104,17 @@ class ProgramCache {
 
   // Keeps `program`, or an equal program that is kept already; returns the one that is kept.
   std::shared_ptr<const CompiledProgram> Add(std::shared_ptr<const CompiledProgram> program);
-  // Null if no program of this fingerprint is kept.
-  std::shared_ptr<const CompiledProgram> Find(const std::string& fingerprint);
+  // Null if no program of this fingerprint is kept for this target.
+  std::shared_ptr<const CompiledProgram> Find(const std::string& fingerprint,
+                                              const std::string& target);
   // Most recently used first.
   const std::list<std::shared_ptr<const CompiledProgram>>& programs() const { return programs_; }
 
  private:
   using Programs = std::list<std::shared_ptr<const CompiledProgram>>;
   Programs programs_;
-  absl::flat_hash_map<std::string, Programs::iterator> by_fingerprint_;
+  // By fingerprint and target.
+  absl::flat_hash_map<std::pair<std::string, std::string>, Programs::iterator> by_key_;
   size_t ops_ = 0;
   [[no_unique_address]] HomeChecker home_;
 };

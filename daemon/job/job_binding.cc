@@ -306,18 +306,20 @@ void CheckIds(const Session& session, const PostBatch& batch, std::vector<Violat
 }  // namespace
 
 std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, ProgramCache& cache,
-                               std::vector<Violation>& violations) {
+                               const Target& target, std::vector<Violation>& violations) {
   CheckIds(session, batch, violations);
   std::vector<BoundJob> jobs(batch.jobs.size());
   size_t transfers = 0;
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
     if (batch.bad_entries.contains(run)) continue;
     const JobSpec& job = batch.jobs[run];
-    std::shared_ptr<const CompiledProgram> program = cache.Find(job.fingerprint);
+    std::shared_ptr<const CompiledProgram> program = cache.Find(job.fingerprint, target.name());
     if (program == nullptr) {
-      violations.push_back({absl::StrCat("runs[", run, "].fingerprint"),
-                            Error(absl::StatusCode::kNotFound, Reason::kIdStale,
-                                  "no program of this fingerprint is kept; compile it first")});
+      violations.push_back(
+          {absl::StrCat("runs[", run, "].fingerprint"),
+           Error(absl::StatusCode::kNotFound, Reason::kIdStale,
+                 absl::StrCat("no program of this fingerprint is kept for ", target.name(),
+                              "; compile it for this device first"))});
       continue;
     }
     const size_t before = violations.size();

@@ -34,7 +34,8 @@ struct BoundJob {
 
 // One BoundJob for each run. That the ranges lie in arenas of the session was checked by the
 // session.
+// `target`: of the batch's device.
 std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, ProgramCache& cache,
-                               std::vector<Violation>& violations);
+                               const Target& target, std::vector<Violation>& violations);
 
 }  // namespace ferry

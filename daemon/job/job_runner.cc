@@ -67,6 +67,13 @@ void JobRunner::Drop(TransferId job) {
   held_.erase(found);
 }
 
+void JobRunner::LetGo() {
+  home_.Check();
+  FERRY_CHECK(held_.empty() && batches_.empty());
+  scratch_.Shrink(0);
+  computer_->LetGo();
+}
+
 void JobRunner::LetGo(TransferId job, std::unique_ptr<Held>& held) {
   if (held == nullptr) return;
   held_bytes_ -= held->scratch.bytes();
@@ -98,11 +105,11 @@ absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held)
     compute::HostProgram::Aside aside;
     if (held != nullptr) aside = std::move(held->aside);
     aside.wanted = [&slice] { return slice.IsOver(); };
-    status = job.program.Run(job.section, job.memory, *scratch, &workers_, job.step_over, may_go_on,
-                             job.from_constants, &aside);
+    status = computer_->Do({job.program, job.section, job.memory, *scratch, job.step_over,
+                            may_go_on, job.from_constants, aside});
     if (status.ok() && aside.put) {
       if (held == nullptr) {
-        held = std::make_unique<Held>();
+        held = std::make_unique<Held>(*computer_);
         if (lent) held->scratch.Swap(scratch_);
         held_bytes_ += held->scratch.bytes();
         aside_[SessionOf(job.id)] = job.id;
@@ -122,7 +129,7 @@ void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
   batches_.push_back(std::make_unique<Batch>(Batch{batch, {}}));
   Batch& made = *batches_.back();
   for (PreparedJob& job : jobs) {
-    made.jobs.push_back(std::make_unique<Armed>(std::move(job), made));
+    made.jobs.push_back(std::make_unique<Armed>(std::move(job), made, *computer_));
   }
   listen_(batch.doorbell(), true);
   for (size_t i = 0; i < made.jobs.size(); ++i) batch.Arm();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs jobs, one at a time. A posted job runs when JobTable calls Run. Between posted jobs
-// JobRunner fires prepared jobs by itself: firing n of a prepared job needs no task and no message.
-// It begins when its client has stored n in the batch's 'defined' word and the batches of transfers
-// that it is joined to allow it (MayBegin). JobRunner fires those batches too, each as soon as the
-// last step of the plan that needs its bytes is over.
+// Runs jobs, one at a time, by its Computer: there is a JobRunner for the CPU, and one for each
+// GPU. A posted job runs when JobTable calls Run. Between posted jobs JobRunner fires prepared jobs
+// by itself: firing n of a prepared job needs no task and no message. It begins when its client has
+// stored n in the batch's 'defined' word and the batches of transfers that it is joined to allow it
+// (MayBegin). JobRunner fires those batches too, each as soon as the last step of the plan that
+// needs its bytes is over.
 //
-// Where several firings may begin, sessions share equally, by what their jobs cost. All threads
-// that compute jobs are here; the compute thread is one of them. A run that has lasted for kSlice
-// while other sessions wait is put aside between two launches, and goes on when its turn comes
-// again. Until then nothing else of its session runs, because that may use the same memory.
+// Where several firings may begin, sessions share equally, by what their jobs cost. A run that has
+// lasted for kSlice while other sessions wait is put aside between two launches, and goes on when
+// its turn comes again. Until then nothing else of its session runs, because that may use the same
+// memory.
 //
 // Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
 // stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
@@ -34,8 +35,8 @@
 #include "absl/types/span.h"
 #include "base/home.h"
 #include "base/ids.h"
-#include "compute/host/workers.h"
 #include "daemon/job/compiled_program.h"
+#include "daemon/job/computer.h"
 #include "daemon/job/scratch.h"
 #include "device/lane.h"
 #include "device/prepared_batch.h"
@@ -105,12 +106,12 @@ class JobRunner : public Poller {
     uint64_t of_session = 0;
     uint64_t of_all = 0;
   };
-  // `threads`: as many as programs are compiled for.
-  JobRunner(size_t threads, MostKept most_kept, Listen listen, Failed failed)
+  JobRunner(std::unique_ptr<Computer> computer, MostKept most_kept, Listen listen, Failed failed)
       : listen_(std::move(listen)),
         failed_(std::move(failed)),
         most_kept_(most_kept),
-        workers_(threads) {}
+        computer_(std::move(computer)),
+        scratch_(*computer_) {}
 
   // A job, or one section of a job that waits for transfers in between. A job of several sections
   // brings its scratch; a job of one borrows the runner's.
@@ -131,6 +132,8 @@ class JobRunner : public Poller {
   absl::Status Run(const Posted& job, uint64_t& left);
   // A job that was put aside will not go on.
   void Drop(TransferId job);
+  // No job runs here, is put aside, or is armed: gives back what is held for the next one.
+  void LetGo();
   // Tells whose posted jobs wait for the compute thread, so that a firing of another session is put
   // aside for them: a session, and a second one; 0: none. Any thread.
   void SetPostedWait(uint64_t session, uint64_t second) {
@@ -161,6 +164,7 @@ class JobRunner : public Poller {
   struct Slice;
   // A run that was put aside.
   struct Held {
+    explicit Held(ScratchMaker& maker) : scratch(maker) {}
     compute::HostProgram::Aside aside;
     Scratch scratch;  // memory that was lent to it
   };
@@ -171,7 +175,8 @@ class JobRunner : public Poller {
     Armed& armed;
   };
   struct Armed {
-    Armed(PreparedJob job, Batch& batch) : job(std::move(job)), batch(batch) {}
+    Armed(PreparedJob job, Batch& batch, ScratchMaker& maker)
+        : job(std::move(job)), batch(batch), kept_memory(maker) {}
     PreparedJob job;
     Batch& batch;
     uint64_t over = 0;  // firings that are over
@@ -209,7 +214,7 @@ class JobRunner : public Poller {
   // Bytes that jobs keep, of sessions where that is not 0.
   absl::flat_hash_map<SessionId, uint64_t> kept_;
   uint64_t kept_bytes_ = 0;  // bytes that the jobs of all sessions keep
-  compute::Workers workers_;
+  const std::unique_ptr<Computer> computer_;
   Scratch scratch_;
   absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs that are put aside
   uint64_t held_bytes_ = 0;  // scratch of all runs that are put aside

@@ -28,18 +28,27 @@ JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, J
       devices_(devices),
       sessions_(sessions),
       limits_(limits),
-      hooks_(std::move(hooks)),
-      queue_({homes.control, homes.compute, homes.runner}, jobs_,
-             {[this](const Job& job) { return MemoryOf(job); },
-              [this](const Job& job) {
-                return absl::MakeSpan(sessions_.FindArena(job.own->memory)->mapping->data(),
-                                      job.program->scratch_bytes());
-              },
-              [this](const Job& job) { return DefineByStep(job); },
-              [this](Job& job, absl::Status status) { OnRan(job, std::move(status)); }}),
-      prepared_(homes.control, homes.compute, homes.runner, jobs_, sessions,
-                {[this](const Job& job) { return MemoryOf(job); }, hooks_.poison,
-                 [this](Job& job, absl::Status status) { End(job, std::move(status)); }}) {}
+      hooks_(std::move(hooks)) {
+  places_.push_back(std::make_unique<Place>(*this, homes_.host));
+  for (const auto& [id, computing] : homes_.gpus) {
+    places_.push_back(std::make_unique<Place>(*this, computing));
+    gpu_places_[id] = places_.back().get();
+  }
+}
+
+JobTable::Place::Place(JobTable& table, const Computing& computing)
+    : computing(computing),
+      queue({table.homes_.control, computing.home, computing.runner}, table.jobs_,
+            {[&table](const Job& job) { return table.MemoryOf(job); },
+             [&table](const Job& job) {
+               return absl::MakeSpan(table.sessions_.FindArena(job.own->memory)->mapping->data(),
+                                     job.program->scratch_bytes());
+             },
+             [&table](const Job& job) { return table.DefineByStep(job); },
+             [&table](Job& job, absl::Status status) { table.OnRan(job, std::move(status)); }}),
+      prepared(table.homes_.control, computing.home, computing.runner, table.jobs_, table.sessions_,
+               {[&table](const Job& job) { return table.MemoryOf(job); }, table.hooks_.poison,
+                [&table](Job& job, absl::Status status) { table.End(job, std::move(status)); }}) {}
 
 absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
   const LocalDevice* device = devices_.Find(id);
@@ -48,10 +57,56 @@ absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
                  absl::StrCat(id.ToString(), " is not a device of this daemon, which has ",
                               devices_.Shown()));
   }
-  if (device->gpu == nullptr) return absl::OkStatus();
+  if (device->gpu == nullptr || gpu_places_.contains(id)) return absl::OkStatus();
+  const GpuInfo& gpu = device->gpu->info();
   return FieldError("device_id",
-                    absl::StrCat(id.ToString(), " is a GPU; programs run on host devices only"),
+                    absl::StrCat(id.ToString(), ": ",
+                                 compute::GpuArchOf(gpu.major, gpu.minor).status().message()),
                     absl::StatusCode::kUnimplemented);
+}
+
+Target JobTable::TargetOf(GlobalDeviceId id) const {
+  const CudaDevice* const gpu = devices_.Find(id)->gpu;
+  if (gpu == nullptr) return {};
+  return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels};
+}
+
+void JobTable::CheckAlignment(const std::vector<BoundJob>& bound,
+                              std::vector<Violation>& violations) const {
+  constexpr uint32_t kAlignment = compute::GpuProgram::kBufferAlignment;
+  for (size_t run = 0; run < bound.size(); ++run) {
+    if (bound[run].program == nullptr || !bound[run].program->gpu) continue;
+    for (size_t i = 0; i < bound[run].memory.size(); ++i) {
+      const Range& range = bound[run].memory[i];
+      if (range.length == 0) continue;
+      const std::byte* const at = sessions_.FindArena(range.arena)->mapping->data() + range.offset;
+      if (reinterpret_cast<uintptr_t>(at) % kAlignment == 0) continue;
+      violations.push_back(
+          {absl::StrCat("runs[", run, "]"),
+           Error(absl::StatusCode::kInvalidArgument, Reason::kRangeInvalid,
+                 absl::StrCat("@", bound[run].program->buffers[i].name, " begins at offset ",
+                              range.offset, " of ", range.arena.ToString(),
+                              ": on a GPU a buffer's address is a multiple of ", kAlignment))});
+    }
+  }
+}
+
+void JobTable::Pump() {
+  for (const std::unique_ptr<Place>& place : places_) place->queue.Pump();
+}
+
+absl::Duration JobTable::run_time() const {
+  absl::Duration time;
+  for (const std::unique_ptr<Place>& place : places_) time += place->computing.runner.run_time();
+  return time;
+}
+
+void JobTable::LetGoOfGpus() {
+  for (const auto& [id, place] : gpu_places_) {
+    if (!place->used || place->jobs > 0 || devices_.Find(id)->arenas > 0) continue;
+    place->used = false;
+    place->computing.home.Post([&runner = place->computing.runner] { runner.LetGo(); });
+  }
 }
 
 void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
@@ -67,9 +122,9 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
   }
   if (!refused.status.ok()) return done(std::move(refused));
   ++compiling_;
-  homes_.compiler.Post([this, source = std::move(source), limits = limits_, keep,
-                        done = std::move(done)]() mutable {
-    CompileResult result = CompileProgram(source, limits);
+  homes_.compiler.Post([this, source = std::move(source), limits = limits_,
+                        target = TargetOf(device), keep, done = std::move(done)]() mutable {
+    CompileResult result = CompileProgram(source, limits, target);
     homes_.control.Post([this, keep, result = std::move(result), done = std::move(done)]() mutable {
       --compiling_;
       ++(result.status.ok() ? counts_.compiled : counts_.refused_programs);
@@ -91,7 +146,10 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
   std::vector<BoundJob> bound;
   std::vector<ArenaId> own_memory;
   const auto check = [&](std::vector<Violation>& violations) {
-    bound = BindJobs(session, batch, programs_, violations);
+    const absl::Status good = CheckDevice(batch.device);
+    bound = BindJobs(session, batch, programs_, good.ok() ? TargetOf(batch.device) : Target(),
+                     violations);
+    if (violations.empty()) CheckAlignment(bound, violations);
     if (violations.empty()) own_memory = MakeOwnTransfers(session, batch, bound, violations);
   };
   const Intake intake =
@@ -115,7 +173,7 @@ PostReply JobTable::Post(Session& session, PostBatch batch) {
       ReadyIfSo(job);
     }
   }
-  queue_.Pump();
+  Pump();
   return reply;
 }
 
@@ -135,6 +193,9 @@ Job& JobTable::Add(SessionId session, const PostReply& reply, size_t index, Post
   job.defines_timeline = given.defines_timeline;
   job.defines_value = given.defines_value;
   job.posted = batch.posted;
+  Place& place = PlaceOf(job);
+  ++place.jobs;
+  place.used = true;
   jobs_[job.id] = std::move(made);
   return job;
 }
@@ -157,7 +218,7 @@ void JobTable::Prepare(Session& session, const PostReply& reply, PostBatch& batc
     joined.push_back(std::move(bound[i].joined));
     jobs.push_back(&Add(session.id(), reply, i, batch, std::move(bound[i])));
   }
-  prepared_.Add(session, reply.prepared_batch, jobs, joined);
+  PlaceOf(*devices_.Find(batch.device)).prepared.Add(session, reply.prepared_batch, jobs, joined);
 }
 
 bool JobTable::Join() {
@@ -175,7 +236,7 @@ bool JobTable::Join() {
       GoOn(job);
     }
   }
-  if (any) queue_.Pump();
+  if (any) Pump();
   return any;
 }
 
@@ -203,7 +264,7 @@ void JobTable::Advance(Job& job) {
 
 void JobTable::OnOver(const Ended& ended) {
   home_.Check();
-  prepared_.OnOver(ended);
+  for (const std::unique_ptr<Place>& place : places_) place->prepared.OnOver(ended);
   if (own_transfers_.contains(ended.transfer)) OnOwnTransferOver(ended);
   for (uint32_t place = 0; place < ended.count && !awaited_.empty(); ++place) {
     const auto found = awaited_.find(TransferId(ended.transfer.value() + place));
@@ -229,12 +290,12 @@ void JobTable::OnDefined(TransferId id) {
   if (found == jobs_.end()) return;  // the job has ended while this was on its way
   found->second->spec.defined = true;
   ReadyIfSo(*found->second);
-  queue_.Pump();
+  Pump();
 }
 
 void JobTable::ReadyIfSo(Job& job) {
   if (!job.spec.defined || job.after.count > 0 || !MayGoOn(job)) return;
-  queue_.Add(job);
+  PlaceOf(job).queue.Add(job);
 }
 
 void JobTable::OnRan(Job& job, absl::Status status) {
@@ -255,13 +316,14 @@ void JobTable::Leave(Job& job) {
     }
   }
   job.awaited.reset();
-  queue_.Remove(job);
+  PlaceOf(job).queue.Remove(job);
   deadlines_.erase({job.spec.deadline, job.id});
 }
 
 void JobTable::End(Job& job, absl::Status status) {
   Leave(job);
-  queue_.Drop(job);
+  PlaceOf(job).queue.Drop(job);
+  --PlaceOf(job).jobs;
   ++(status.ok() ? counts_.ok : counts_.failed);
   FlightRecorder::Get().Record("job.over", job.id, static_cast<uint64_t>(status.code()), 0,
                                status.message());
@@ -298,7 +360,7 @@ bool JobTable::Cancel(TransferId id, const absl::Status& why) {
   if (found == jobs_.end()) return false;
   Job& job = *found->second;
   if (job.state == State::kArmed) {
-    prepared_.End(job, why);
+    PlaceOf(job).prepared.End(job, why);
   } else {
     EndWith(job, why);
   }
@@ -314,7 +376,7 @@ void JobTable::EndAll(std::optional<SessionId> session, const absl::Status& why)
   for (const TransferId id : all) {
     if (const auto found = jobs_.find(id); found != jobs_.end()) EndWith(*found->second, why);
   }
-  prepared_.EndAll(session, why);
+  for (const std::unique_ptr<Place>& place : places_) place->prepared.EndAll(session, why);
 }
 
 void JobTable::CancelAll(const absl::Status& why) {
@@ -353,10 +415,14 @@ absl::Time JobTable::OnTime(absl::Time now) {
       deadlines_.erase(deadlines_.begin());
       continue;
     }
-    queue_.TakeBack(job);
+    PlaceOf(job).queue.TakeBack(job);
     EndWith(job, TooLate(job));
   }
-  const absl::Time look = prepared_.OnTime(now);
+  absl::Time look = absl::InfiniteFuture();
+  for (const std::unique_ptr<Place>& place : places_) {
+    look = std::min(look, place->prepared.OnTime(now));
+  }
+  LetGoOfGpus();
   return deadlines_.empty() ? look : std::min(look, deadlines_.begin()->first);
 }
 
@@ -376,12 +442,12 @@ JobTable::Row JobTable::RowOf(const Job& job) const {
   } else if (job.state == State::kReady ||
              (job.state == State::kAtRunner && !JobQueue::HasBegun(job))) {
     row.state = "ready";
-    row.waits_for =
-        absl::StrCat("its turn: ", queue_.running(), " running, ", queue_.waiting(), " ready");
+    row.waits_for = absl::StrCat("its turn: ", PlaceOf(job).queue.running(), " running, ",
+                                 PlaceOf(job).queue.waiting(), " ready");
   } else if (job.state == State::kArmed) {
     row.prepared = true;
-    row.firings = prepared_.FiringsOf(job);
-    row.waits_for = prepared_.WaitsFor(job);
+    row.firings = PlaceOf(job).prepared.FiringsOf(job);
+    row.waits_for = PlaceOf(job).prepared.WaitsFor(job);
     if (!row.waits_for.empty()) row.state = "armed";
   }
   return row;

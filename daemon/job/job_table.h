@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,11 +51,18 @@ namespace ferry {
 
 class JobTable {
  public:
+  // Where programs are computed.
+  struct Computing {
+    Executor& home;
+    JobRunner& runner;  // must be the one that runs on `home`
+  };
   struct Homes {
     Executor& control;
     Executor& compiler;
-    Executor& compute;
-    JobRunner& runner;  // must be the one that runs on `compute`
+    Computing host;                            // of all host devices
+    std::map<GlobalDeviceId, Computing> gpus;  // of each GPU
+    // Machine code of kernels; used on `compiler`. Null: there are no GPUs.
+    compute::KernelStore* kernels = nullptr;
   };
   struct Hooks {
     // Gives a job's ending to its session. OnOver is called for it afterwards.
@@ -143,10 +151,35 @@ class JobTable {
     uint64_t compiled = 0, refused_programs = 0;
   };
   const Counts& counts() const { return counts_; }
-  absl::Duration run_time() const { return homes_.runner.run_time(); }
+  // How long all runs, on all devices, have taken together.
+  absl::Duration run_time() const;
 
  private:
+  // The jobs of all host devices, or those of a GPU.
+  struct Place {
+    Place(JobTable& table, const Computing& computing);
+
+    const Computing computing;
+    JobQueue queue;
+    PreparedJobs prepared;
+    size_t jobs = 0;    // jobs here that are not over
+    bool used = false;  // the runner may hold something since it last let go
+  };
+
   absl::Status CheckDevice(GlobalDeviceId device) const;
+  // What programs are compiled for on this device, which CheckDevice has found good.
+  Target TargetOf(GlobalDeviceId device) const;
+  // Refuses memory that a GPU's kernels do not take.
+  void CheckAlignment(const std::vector<BoundJob>& bound, std::vector<Violation>& violations) const;
+  Place& PlaceOf(const LocalDevice& device) {
+    return device.gpu == nullptr ? *places_.front() : *gpu_places_.find(device.id)->second;
+  }
+  Place& PlaceOf(const Job& job) { return PlaceOf(*job.device); }
+  const Place& PlaceOf(const Job& job) const { return const_cast<JobTable*>(this)->PlaceOf(job); }
+  // Hands jobs to all compute threads.
+  void Pump();
+  // Has runners of GPUs whose memory nobody uses any more let go.
+  void LetGoOfGpus();
   Job& Add(SessionId session, const PostReply& reply, size_t index, PostBatch& batch,
            BoundJob bound);
   // The memory of each of the program's buffers.
@@ -203,8 +236,8 @@ class JobTable {
   std::vector<TransferId> joining_;  // jobs to look at in Join: what they waited for is over
   // From a transfer that a job makes by itself, to the job
   absl::flat_hash_map<TransferId, TransferId> own_transfers_;
-  JobQueue queue_;
-  PreparedJobs prepared_;
+  std::vector<std::unique_ptr<Place>> places_;  // that of host devices, then those of GPUs
+  std::map<GlobalDeviceId, Place*> gpu_places_;
   Counts counts_;
   [[no_unique_address]] HomeChecker home_;
 };

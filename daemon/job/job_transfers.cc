@@ -83,7 +83,7 @@ void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
   for (size_t i = 0; i < specs.size(); ++i) {
     const compute::Binding& at = program.transfers[i].at;
     if (!at.slot) continue;
-    const uint64_t offset = program.host.plan().slots[at.index].offset;
+    const uint64_t offset = program.steps().slots[at.index].offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
   // Not emplace(): to clang, OwnTransfers has no default constructor yet where Job names its
@@ -148,7 +148,7 @@ void JobTable::OnOwnTransferOver(const Ended& ended) {
 }
 
 void JobTable::EndWith(Job& job, absl::Status status) {
-  queue_.TakeBack(job);
+  PlaceOf(job).queue.TakeBack(job);
   if (job.state == State::kAtRunner) {
     if (!job.stopped_by.ok()) return;
     Leave(job);

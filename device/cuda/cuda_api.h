@@ -50,6 +50,7 @@ namespace ferry {
   X(cuPointerGetAttribute)                  \
   X(cuMemcpyAsync)                          \
   X(cuMemsetD8Async)                        \
+  X(cuMemsetD32Async)                       \
   X(cuStreamSynchronize)                    \
   X(cuStreamCreateWithPriority)             \
   X(cuStreamDestroy)                        \
@@ -57,6 +58,7 @@ namespace ferry {
   X(cuEventDestroy)                         \
   X(cuEventRecord)                          \
   X(cuEventQuery)                           \
+  X(cuEventSynchronize)                     \
   X(cuModuleLoadData)                       \
   X(cuModuleUnload)                         \
   X(cuModuleGetFunction)                    \

@@ -84,6 +84,10 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
                    api->cuDeviceGetAttribute(&info.major,
                                              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
                    doing);
+    RETURN_IF_CUDA(*api,
+                   api->cuDeviceGetAttribute(&info.minor,
+                                             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
+                   doing);
     info.driver = CudaVersionText(api->version);
     ASSIGN_OR_RETURN(info.unusable, WhyUnusable(*api, device, doing));
     found.push_back(std::move(info));

@@ -38,9 +38,10 @@ struct GpuInfo {
   std::string uuid;  // 16 bytes
   std::string name;  // "NVIDIA H200"
   uint64_t bytes = 0;
-  std::string pci;       // PCI address, "0000:19:00.0"
-  int numa = -1;         // nearest NUMA node; -1: not known
-  int major = 0;         // major number of its compute capability
+  std::string pci;  // PCI address, "0000:19:00.0"
+  int numa = -1;    // nearest NUMA node; -1: not known
+  int major = 0;    // its compute capability: 9.0 has 9 and 0
+  int minor = 0;
   std::string driver;    // the CUDA version of its driver: "CUDA 13.0"
   std::string unusable;  // why there can be no arenas on it; empty: there can
   // Its UUID as nvidia-smi prints it: "GPU-01234567-89ab-cdef-0123-456789abcdef".

@@ -12,6 +12,7 @@
 #include "device/cuda/cuda_api.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_gather.h"
+#include "device/cuda/cuda_kernel.h"
 
 namespace ferry {
 
@@ -55,10 +56,14 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   Parts& parts = *made->parts_;
   int least = 0, greatest = 0;
   RETURN_IF_CUDA(api, api.cuCtxGetStreamPriorityRange(&least, &greatest), doing);
-  RETURN_IF_CUDA(
-      api, api.cuStreamCreateWithPriority(&parts.stream, CU_STREAM_NON_BLOCKING, greatest), doing);
+  RETURN_IF_CUDA(api,
+                 api.cuStreamCreateWithPriority(&parts.stream, CU_STREAM_NON_BLOCKING,
+                                                options.background ? least : greatest),
+                 doing);
+  // Who queues in the background waits for long, and should not spin.
+  const unsigned wait = options.background ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT;
   for (CUevent& event : parts.events) {
-    RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), doing);
+    RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | wait), doing);
   }
   if (!options.kernel) return made;
   absl::StatusOr<std::unique_ptr<CudaGather>> gather =
@@ -78,6 +83,8 @@ CudaStream::~CudaStream() {
   MakeCurrent();
   parts_.reset();  // before the context may go
 }
+
+const CudaApi& CudaStream::api() const { return parts_->api; }
 
 void CudaStream::MakeCurrent() const { device_.MakeCurrent(); }
 
@@ -161,6 +168,34 @@ absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status CudaStream::CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+  RETURN_IF_CUDA(parts_->api,
+                 parts_->api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(to),
+                                           reinterpret_cast<uintptr_t>(from), bytes,
+                                           parts_->stream),
+                 absl::StrCat("copy ", bytes, " bytes"));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Store(std::byte* word, uint32_t value) {
+  RETURN_IF_CUDA(
+      parts_->api,
+      parts_->api.cuMemsetD32Async(reinterpret_cast<uintptr_t>(word), value, 1, parts_->stream),
+      "store a word");
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
+                                absl::Span<void* const> arguments) {
+  RETURN_IF_CUDA(
+      parts_->api,
+      parts_->api.cuLaunchKernel(kernel.function_, static_cast<unsigned>(blocks), 1, 1, threads, 1,
+                                 1, 0, parts_->stream, const_cast<void**>(arguments.data()),
+                                 nullptr),
+      absl::StrCat("launch ", blocks, " blocks of ", threads, " threads"));
+  return absl::OkStatus();
+}
+
 absl::Status CudaStream::Mark() {
   FERRY_CHECK(room());
   RETURN_IF_CUDA(parts_->api,
@@ -177,6 +212,16 @@ absl::StatusOr<uint64_t> CudaStream::Reached() {
     RETURN_IF_CUDA(parts_->api, result, "look at a mark of a stream");
   }
   return reached_;
+}
+
+absl::Status CudaStream::AwaitMark(uint64_t number) {
+  FERRY_CHECK(number <= marked_);
+  if (number > reached_) {
+    RETURN_IF_CUDA(parts_->api,
+                   parts_->api.cuEventSynchronize(parts_->events[(number - 1) % kMarks]),
+                   "await a mark of a stream");
+  }
+  return Reached().status();
 }
 
 absl::Status CudaStream::Await() {

@@ -21,7 +21,9 @@
 
 namespace ferry {
 
+struct CudaApi;
 class CudaDevice;
+class CudaKernel;
 
 class CudaStream {
  public:
@@ -32,6 +34,8 @@ class CudaStream {
     uint64_t staging_bytes = 0;  // not 0
     bool kernel = true;          // if false or not to be had, pieces are copied one by one
     uint64_t table_bytes = 0;    // of GPU memory, for MakeTable
+    // Whether what is queued here gives way to what other streams of the GPU queue.
+    bool background = false;
   };
   // Copies to or from staging that are queued again and again, described in GPU memory. The table
   // names places in staging. Each use gives the distance from these to the places that it uses.
@@ -69,16 +73,26 @@ class CudaStream {
   // These queue, without a mark.
   absl::Status Copy(absl::Span<const TableAt> tables);
   absl::Status Zero(std::byte* begin, size_t bytes);
+  absl::Status CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes);
+  absl::Status Store(std::byte* word, uint32_t value);
+  // Launches a kernel that was loaded into this context. `arguments`: where each parameter's value
+  // is; they are read before Launch returns.
+  absl::Status Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
+                      absl::Span<void* const> arguments);
   // marked(): how many marks were made. Reached(): asks how many of them are reached.
   uint64_t marked() const { return marked_; }
   absl::StatusOr<uint64_t> Reached();
+  // Blocks until mark `number` is reached, counted from 1. Reached() is at least that then.
+  absl::Status AwaitMark(uint64_t number);
   // Blocks until all that is queued is over.
   absl::Status Await();
   // Free memory of the GPU in bytes, whoever has taken the rest; 0 if it is not known.
   uint64_t FreeBytes() const;
 
  private:
+  friend class CudaKernel;
   struct Parts;
+  const CudaApi& api() const;
   explicit CudaStream(CudaDevice& device);
   uint64_t AddressOf(const Table& table) const;
 

@@ -31,13 +31,14 @@ class JobTableTest : public ::testing::Test {
                         JobRunner::MostKept most_kept = {uint64_t{1} << 30, uint64_t{1} << 31})
       : rig_(std::move(options)),
         runner_(
-            limits.threads, most_kept,
+            std::make_unique<HostComputer>(limits.threads), most_kept,
             [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
             [this](TransferId job, absl::Status why) {
               rig_.control.Post(
                   [this, job, why = std::move(why)] { jobs_.OnFiringFailed(job, why); });
             }),
-        jobs_({rig_.control, compiler_, compute_, runner_}, rig_.devices.table, rig_.table, limits,
+        jobs_({rig_.control, compiler_, {compute_, runner_}, {}}, rig_.devices.table, rig_.table,
+              limits,
               {[this](const Ended& ended) { OnOver(ended); },
                [this](TransferId id) { return in_flight_.count(id) > 0; },
                [this](TransferId id, const absl::Status& why) { poisoned_[id] = why; },

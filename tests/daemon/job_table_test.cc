@@ -368,8 +368,15 @@ TEST_F(JobThreadsTest, TheThreadsOfAllJobsAreAPartOfWhatIsCompiled) {
   const std::vector<absl::Span<std::byte>> memory = {
       {reinterpret_cast<std::byte*>(Floats(arena, 0)), 524288},
       {reinterpret_cast<std::byte*>(expected.data()), 524288}};
+  HostComputer computer(1);
+  compute::HostProgram::Aside aside;
   const absl::Status ran =
-      alone.program->Run(0, memory, {scratch.data() + skip, alone.program->scratch_bytes()});
+      computer.Do({.program = *alone.program,
+                   .memory = memory,
+                   .scratch = {scratch.data() + skip, alone.program->scratch_bytes()},
+                   .step_over = nullptr,
+                   .may_go_on = nullptr,
+                   .aside = aside});
   EXPECT_THAT(ran, Is("OK"));
   EXPECT_EQ(std::memcmp(Floats(arena, 524288), expected.data(), 524288), 0)
       << "the results are the same";
@@ -415,18 +422,19 @@ TEST(ProgramCache, ForgetsWhatWasNotUsedForLongest) {
     return program;
   };
   for (size_t i = 0; i < ProgramCache::kMostPrograms; ++i) cache.Add(make(i, 1));
-  EXPECT_NE(cache.Find("0"), nullptr);  // used
+  EXPECT_NE(cache.Find("0", ""), nullptr);  // used
   cache.Add(make(ProgramCache::kMostPrograms, 1));
-  EXPECT_NE(cache.Find("0"), nullptr);
-  EXPECT_EQ(cache.Find("1"), nullptr);
+  EXPECT_NE(cache.Find("0", ""), nullptr);
+  EXPECT_EQ(cache.Find("1", ""), nullptr);
   EXPECT_EQ(cache.programs().size(), ProgramCache::kMostPrograms);
   cache.Add(make(5000, ProgramCache::kMostOps - 1));
   EXPECT_EQ(cache.programs().size(), 2u);
-  EXPECT_NE(cache.Find("0"), nullptr);
+  EXPECT_NE(cache.Find("0", ""), nullptr);
 }
 
 TEST(Scratch, KeepsWhatIsSmallOnly) {
-  Scratch scratch;
+  HostComputer computer(1);
+  Scratch scratch(computer);
   ASSERT_THAT(scratch.Get(0), Is("OK"));
   absl::StatusOr<absl::Span<std::byte>> memory = scratch.Get(Scratch::kKept + 1);
   ASSERT_THAT(memory, Is("OK"));

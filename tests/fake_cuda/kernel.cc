@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and launches: of the one kernel that there is, ferry_gather.
+// Modules and launches: of ferry_gather, and of kernels that the fake NVRTC has made.
 #include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "machine_code.h"
 #include "state.h"
 
 using namespace fake_cuda;
@@ -22,6 +23,24 @@ struct Tables {
 
 constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 
+CUresult LaunchHostKernel(CUstream_st& stream, const std::shared_ptr<HostKernel>& kernel,
+                          unsigned blocks, unsigned threads, void** arguments) {
+  State& state = Get();
+  Settings& settings = state.settings;
+  const bool fatal = settings.sticky > 0 && --settings.sticky == 0;
+  ++state.launches;
+  Enqueue(stream, [queue = stream.queue.get(), kernel, blocks, threads, fatal,
+                   values = kernel->Take(arguments)]() mutable {
+    State& state = Get();
+    AwaitConnection(*queue);
+    AwaitGate(*queue);
+    if (queue->dropped || state.sticky != CUDA_SUCCESS) return;
+    kernel->Run(blocks, threads, values);
+    if (fatal) state.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+  });
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -33,8 +52,16 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (const CUresult result = ReadyIn(&context); result != CUDA_SUCCESS) return result;
   uint32_t magic = 0;
   memcpy(&magic, image, sizeof(magic));
-  if (magic != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
-  *module = new CUmod_st{context};
+  std::shared_ptr<HostKernel> kernel;
+  if (magic != kFatbinMagic) {
+    const char* const code = static_cast<const char*>(image);
+    if (strncmp(code, kMachineCode.data(), kMachineCode.size()) != 0) {
+      return CUDA_ERROR_INVALID_IMAGE;
+    }
+    kernel = HostKernel::Make(code + kMachineCode.size());
+    if (kernel == nullptr) return CUDA_ERROR_INVALID_SOURCE;
+  }
+  *module = new CUmod_st{context, kernel};
   state.modules[*module] = {*module};
   return CUDA_SUCCESS;
 }
@@ -53,7 +80,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   std::lock_guard lock(state.mutex);
   const auto found = state.modules.find(module);
   if (found == state.modules.end()) return CUDA_ERROR_INVALID_HANDLE;
-  if (strcmp(name, "ferry_gather") != 0) return CUDA_ERROR_NOT_FOUND;
+  const char* const has = module->kernel == nullptr ? "ferry_gather" : "ferry_kernel";
+  if (strcmp(name, has) != 0) return CUDA_ERROR_NOT_FOUND;
   *function = &found->second;
   return CUDA_SUCCESS;
 }
@@ -67,6 +95,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
   if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
   if (function->module->context != found->context) return CUDA_ERROR_INVALID_CONTEXT;
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  if (function->module->kernel != nullptr) {
+    return LaunchHostKernel(*found, function->module->kernel, blocks, threads, arguments);
+  }
   // Arguments are taken now, the tables are read when the kernel runs.
   const Tables tables = *static_cast<Tables*>(arguments[0]);
   const uint32_t count = *static_cast<uint32_t*>(arguments[1]);

@@ -21,6 +21,8 @@
 
 namespace fake_cuda {
 
+class HostKernel;
+
 inline constexpr size_t kGranularity = size_t{2} << 20;
 
 struct Settings {
@@ -89,6 +91,7 @@ struct EventState {
 // A loaded image; its one kernel is known by its name.
 struct CUmod_st {
   CUcontext context = nullptr;
+  std::shared_ptr<fake_cuda::HostKernel> kernel;  // null: the image of ferry_gather
 };
 struct CUfunc_st {
   CUmodule module = nullptr;

@@ -2,6 +2,7 @@
 // What streams do: copies, fills, and words that are written and waited for.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -202,6 +203,22 @@ CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t bytes,
   Enqueue(*found, [pointer, value, bytes, queue = found->queue.get()] {
     AwaitConnection(*queue);
     if (!queue->dropped) memset(reinterpret_cast<void*>(Address(pointer)), value, bytes);
+  });
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned value, size_t words, CUstream stream) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  CUstream_st* found = nullptr;
+  if (const CUresult result = FindStream(stream, &found); result != CUDA_SUCCESS) return result;
+  if (!InRegion(Address(pointer)) || Address(pointer) % sizeof(value) != 0 ||
+      !MayTouch(found->context->device, Address(pointer), words * sizeof(value))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Enqueue(*found, [pointer, value, words, queue = found->queue.get()] {
+    AwaitConnection(*queue);
+    if (!queue->dropped) std::fill_n(reinterpret_cast<unsigned*>(Address(pointer)), words, value);
   });
   return CUDA_SUCCESS;
 }

@@ -87,7 +87,7 @@ DaemonCore::DaemonCore()
       sink_(TableFunctions()),
       table_(control_, devices_, TableOptions(), sink_),
       driver_(control_, devices_, table_, Map(), {}, DriverHooks()),
-      jobs_({control_, compute_, compute_, runner_}, devices_, table_, {},
+      jobs_({control_, compute_, {compute_, runner_}, {}}, devices_, table_, {},
             {[this](const Ended& ended) { driver_.Over(ended); },
              [this](TransferId id) { return driver_.engine().view().Find(id).has_value(); },
              [this](TransferId id, const absl::Status& why) { driver_.EndPrepared(id, why); }}),

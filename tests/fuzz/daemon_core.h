@@ -51,7 +51,10 @@ class DaemonCore {
   SessionTable table_;
   TransferDriver driver_;
   ManualExecutor compute_;  // nobody compiles programs, so it has no tasks
-  JobRunner runner_{1, {}, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {}};
+  JobRunner runner_{std::make_unique<HostComputer>(1),
+                    {},
+                    [](const Doorbell&, bool) {},
+                    [](TransferId, absl::Status) {}};
   JobTable jobs_;
   std::map<Door::ConnectionId, bool> connections_;  // whether the connection is open
   absl::StatusOr<SessionId> opened_;                // the session that the last packet has opened

@@ -89,7 +89,10 @@ void GpuTest::StartNodes(int nodes, int gpus, ClusterOptions options) {
   options.devices = 1;
   options.gpus = gpus / nodes;
   options.own_gpus = true;
-  if (fake()) options.environment.push_back("FERRY_FAKE_NCCL=" + options.fake_nccl);
+  if (fake()) {
+    options.environment.push_back("FERRY_FAKE_NCCL=" + options.fake_nccl);
+    options.environment.push_back("FERRY_NVRTC_LIBRARY=" FAKE_NVRTC_LIBRARY);
+  }
   Start(options);
 }
 

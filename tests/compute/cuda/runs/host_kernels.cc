@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,13 +11,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/compute/cuda/runs/gpu_block.h"
 
 namespace ferry::compute::testing {
 namespace {
-
-constexpr size_t kStackBytes = size_t{1} << 18;  // of a fiber; sanitizers make frames large
 
 // Behind each buffer, where no sanitizer sees what is written beyond it.
 #if defined(__SANITIZE_ADDRESS__)
@@ -27,109 +24,6 @@ constexpr size_t kGuardBytes = 0;
 constexpr size_t kGuardBytes = 4096;
 #endif
 constexpr std::byte kGuard{0xC3};
-
-struct HostGpu {  // as in host_gpu.h
-  unsigned thread;
-  unsigned block;
-  unsigned long long (*shuffle)(unsigned long long value, int lane);
-  void (*sync_warp)();
-  void (*sync_block)();
-};
-
-// The threads of one block. All that wait are asked in turn whether they still have to.
-class Block {
- public:
-  Block(HostGpu& gpu, void (*entry)(const uint64_t*), const uint64_t* arguments)
-      : gpu_(gpu), entry_(entry), arguments_(arguments) {}
-
-  void Run(uint32_t threads) {
-    running_ = this;
-    const auto warps = (threads + 31) / 32;
-    fibers_.assign(threads, {});
-    values_.assign(threads, {});
-    warp_steps_.assign(warps, 0);
-    arrived_.assign(warps, 0);
-    if (stacks_.size() < threads * kStackBytes) stacks_.resize(threads * kStackBytes);
-    for (uint32_t i = 0; i < threads; ++i) {
-      getcontext(&fibers_[i].context);
-      fibers_[i].context.uc_stack.ss_sp = &stacks_[i * kStackBytes];
-      fibers_[i].context.uc_stack.ss_size = kStackBytes;
-      fibers_[i].context.uc_link = &back_;
-      makecontext(&fibers_[i].context, &Block::Begin, 0);
-    }
-    for (uint32_t left = threads; left > 0;) {
-      for (current_ = 0; current_ < threads; ++current_) {
-        if (fibers_[current_].done) continue;
-        gpu_.thread = current_;
-        swapcontext(&back_, &fibers_[current_].context);
-        if (fibers_[current_].done) --left;
-      }
-    }
-  }
-
-  static unsigned long long Shuffle(unsigned long long value, int lane) {
-    Block& block = *running_;
-    Fiber& me = block.fibers_[block.current_];
-    const size_t slot = me.step++ % 2;
-    block.values_[block.current_][slot] = value;
-    block.WaitForWarp(me.step);
-    return block.values_[block.current_ / 32 * 32 + static_cast<uint32_t>(lane)][slot];
-  }
-  static void SyncWarp() {
-    Block& block = *running_;
-    block.WaitForWarp(++block.fibers_[block.current_].step);
-  }
-  static void SyncBlock() {
-    Block& block = *running_;
-    const uint64_t mine = ++block.fibers_[block.current_].syncs;
-    block.WaitUntil([&] {
-      return std::all_of(block.fibers_.begin(), block.fibers_.end(),
-                         [&](const Fiber& fiber) { return fiber.done || fiber.syncs >= mine; });
-    });
-  }
-
- private:
-  struct Fiber {
-    ucontext_t context;
-    bool done = false;
-    uint64_t step = 0;   // shuffles that it came to
-    uint64_t syncs = 0;  // of the block
-  };
-
-  static void Begin() {
-    Block& block = *running_;
-    block.entry_(block.arguments_);
-    block.fibers_[block.current_].done = true;
-  }
-  template <typename Condition>
-  void WaitUntil(Condition condition) {
-    while (!condition()) {
-      const uint32_t me = current_;
-      swapcontext(&fibers_[me].context, &back_);
-      current_ = me;
-    }
-  }
-  void WaitForWarp(uint64_t step) {
-    const uint32_t first = current_ / 32 * 32;
-    const uint32_t end = std::min<uint32_t>(first + 32, static_cast<uint32_t>(fibers_.size()));
-    WaitUntil([&] {
-      return std::all_of(fibers_.begin() + first, fibers_.begin() + end,
-                         [&](const Fiber& fiber) { return fiber.step >= step; });
-    });
-  }
-
-  static Block* running_;
-  HostGpu& gpu_;
-  void (*entry_)(const uint64_t*);
-  const uint64_t* arguments_;
-  std::vector<Fiber> fibers_;
-  std::vector<std::array<unsigned long long, 2>> values_;
-  std::vector<uint64_t> warp_steps_, arrived_;
-  std::vector<char> stacks_;
-  uint32_t current_ = 0;
-  ucontext_t back_;
-};
-Block* Block::running_ = nullptr;
 
 // A function that takes its arguments as numbers.
 std::string WrapperOf(const GpuKernel& kernel, const std::vector<GpuArgument>& arguments) {
@@ -173,9 +67,7 @@ std::unique_ptr<HostKernels> HostKernels::Make(const std::vector<const GpuPlan*>
       const auto [at, fresh] = made->kernels_.try_emplace(kernel.name);
       if (!fresh) continue;
       const std::string source = SourceOf(kernel);
-      at->second.waits = absl::StrContains(source, "Lanes<") ||
-                         absl::StrContains(source, "Largest") ||
-                         absl::StrContains(source, "__sync");
+      at->second.waits = ThreadsWait(source);
       absl::StrAppend(&text, source, WrapperOf(kernel, of_kernel));
     }
   }
@@ -201,10 +93,7 @@ std::unique_ptr<HostKernels> HostKernels::Make(const std::vector<const GpuPlan*>
     ADD_FAILURE() << dlerror();
     return nullptr;
   }
-  auto* gpu = static_cast<HostGpu*>(dlsym(made->library_, "host_gpu"));
-  gpu->shuffle = &Block::Shuffle;
-  gpu->sync_warp = &Block::SyncWarp;
-  gpu->sync_block = &Block::SyncBlock;
+  Connect(*static_cast<HostGpu*>(dlsym(made->library_, "host_gpu")));
   for (auto& [name, kernel] : made->kernels_) {
     kernel.entry =
         reinterpret_cast<Entry>(dlsym(made->library_, absl::StrCat("run_", name).c_str()));
@@ -257,15 +146,7 @@ void HostKernels::Launch(const std::string& name, uint64_t blocks, uint32_t thre
   std::vector<uint64_t> numbers;
   for (const auto& argument : arguments) numbers.push_back(argument.first);
   auto& gpu = *static_cast<HostGpu*>(dlsym(library_, "host_gpu"));
-  Block block(gpu, kernel.entry, numbers.data());
-  for (uint64_t i = 0; i < blocks; ++i) {
-    gpu.block = static_cast<unsigned>(i);
-    if (kernel.waits) {
-      block.Run(threads);
-      continue;
-    }
-    for (gpu.thread = 0; gpu.thread < threads; ++gpu.thread) kernel.entry(numbers.data());
-  }
+  RunBlocks(gpu, blocks, threads, kernel.waits, [&] { kernel.entry(numbers.data()); });
 }
 
 }  // namespace ferry::compute::testing

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/run/gpu_machine.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry::compute {
+namespace {
+
+constexpr int kLaunchesOfPart = 8;
+
+}  // namespace
+
+// One call of Run.
+struct GpuMachine::Running {
+  const GpuProgram& program;
+  const MayGoOn& may_go_on;
+  absl::Span<const absl::Span<std::byte>> buffers;
+  absl::Span<std::byte> scratch;
+  int queued = 0;  // launches of the part that is being queued
+
+  std::byte* AddressOf(const GpuPlace& place) const {
+    if (place.kind == GpuPlace::Kind::kBuffer) return buffers[place.index].data() + place.offset;
+    return scratch.data() + ScratchOffsetOf(program.plan(), place);
+  }
+};
+
+absl::Status GpuMachine::Open() {
+  if (stream_ != nullptr) return absl::OkStatus();
+  CudaStream::Options options;
+  options.staging_bytes = 256;
+  options.kernel = false;
+  options.background = true;
+  ASSIGN_OR_RETURN(stream_, CudaStream::Make(device_, options));
+  return absl::OkStatus();
+}
+
+void GpuMachine::Close() {
+  if (stream_ == nullptr) return;
+  stream_->MakeCurrent();
+  kernels_.clear();
+  stream_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceMemory>> GpuMachine::Allocate(uint64_t bytes) {
+  home_.Check();
+  RETURN_IF_ERROR(Open());
+  return device_.Map({MemoryKind::kCudaAllocate, bytes}, {});
+}
+
+absl::StatusOr<const CudaKernel*> GpuMachine::KernelOf(const CompiledKernel& code) {
+  std::unique_ptr<CudaKernel>& kernel = kernels_[&code];
+  if (kernel == nullptr) {
+    absl::StatusOr<std::unique_ptr<CudaKernel>> loaded =
+        CudaKernel::Load(*stream_, code.cubin, kStoredEntry);
+    if (!loaded.ok()) {
+      kernels_.erase(&code);
+      return loaded.status();
+    }
+    kernel = *std::move(loaded);
+  }
+  return kernel.get();
+}
+
+absl::Status GpuMachine::Run(const GpuProgram& program, size_t begin, size_t end,
+                             const MayGoOn& may_go_on,
+                             absl::Span<const absl::Span<std::byte>> buffers,
+                             absl::Span<std::byte> scratch, const StepOver& step_over,
+                             Aside& aside) {
+  home_.Check();
+  RETURN_IF_ERROR(Open());
+  stream_->MakeCurrent();
+  Running run{program, may_go_on, buffers, scratch};
+  const size_t from = std::exchange(aside.put, false) ? aside.step : begin;
+  absl::Status status;
+  for (size_t step = from; step < end && status.ok(); ++step) {
+    if (step > from && aside.wanted && aside.wanted()) {
+      aside.put = true;
+      aside.step = step;
+      break;
+    }
+    status = QueueAll(run, program.CommandsOf(step, step + 1));
+    // Whoever hears of steps begins transfers of what they have made.
+    if (status.ok() && step_over) {
+      status = Await();
+      if (status.ok()) step_over(step);
+    }
+  }
+  // What was queued uses the memory that the caller has lent, however the run ends.
+  status.Update(Await());
+  return status;
+}
+
+absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> commands) {
+  for (const GpuCommand& command : commands) {
+    if (run.may_go_on && !run.may_go_on()) {
+      return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+                   absl::StrCat("stopped before step ", command.step, " of ",
+                                run.program.plan().plan.steps.size()));
+    }
+    RETURN_IF_ERROR(Queue(run, command));
+    if (++run.queued < kLaunchesOfPart) continue;
+    run.queued = 0;
+    RETURN_IF_ERROR(EndPart());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
+  switch (command.kind) {
+    case GpuCommand::Kind::kLaunch:
+      return QueueLaunch(run, command);
+    case GpuCommand::Kind::kCopy:
+      return stream_->CopyBytes(run.AddressOf(command.to), run.AddressOf(command.from),
+                                command.bytes);
+    case GpuCommand::Kind::kRepeat:
+      for (int64_t trip = 0; trip < command.trips; ++trip) {
+        if (command.count) {
+          RETURN_IF_ERROR(
+              stream_->Store(run.AddressOf(*command.count), static_cast<uint32_t>(trip)));
+        }
+        RETURN_IF_ERROR(QueueAll(run, command.body));
+      }
+      return absl::OkStatus();
+    case GpuCommand::Kind::kProduct:
+    case GpuCommand::Kind::kSend:
+    case GpuCommand::Kind::kReceive:
+      break;
+  }
+  return Error(absl::StatusCode::kInternal, Reason::kInternal,
+               absl::StrCat("step ", command.step, " is one that GpuProgram::Make refuses"));
+}
+
+absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
+  ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.program.code(command.kernel)));
+  // Values first: the pointers to them must stay.
+  std::vector<uint64_t> values;
+  values.reserve(command.arguments.size());
+  std::vector<void*> arguments;
+  for (const GpuArgument& argument : command.arguments) {
+    values.push_back(argument.place ? reinterpret_cast<uint64_t>(run.AddressOf(*argument.place))
+                                    : static_cast<uint64_t>(argument.number));
+    arguments.push_back(&values.back());  // little-endian: the low 4 bytes come first
+  }
+  return stream_->Launch(*kernel, command.blocks, command.threads, arguments);
+}
+
+absl::Status GpuMachine::EndPart() {
+  RETURN_IF_ERROR(stream_->Mark());
+  if (stream_->marked() > kAhead) return stream_->AwaitMark(stream_->marked() - kAhead);
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::Await() {
+  RETURN_IF_ERROR(stream_->Await());
+  return stream_->Reached().status();
+}
+
+}  // namespace ferry::compute

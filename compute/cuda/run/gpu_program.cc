@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/run/gpu_program.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ferry::compute {
+namespace {
+
+absl::Status CheckRuns(const std::vector<GpuCommand>& commands) {
+  for (const GpuCommand& command : commands) {
+    if (command.kind == GpuCommand::Kind::kSend || command.kind == GpuCommand::Kind::kReceive) {
+      return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
+                   "a program that sends or receives runs on host devices only");
+    }
+    RETURN_IF_ERROR(CheckRuns(command.body));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
+                                            KernelStore& store) {
+  GpuOptions options;
+  options.buffer_alignment = kBufferAlignment;
+  options.library_products = false;
+  ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
+  RETURN_IF_ERROR(CheckRuns(plan.commands));
+  GpuProgram made(std::move(plan));
+  for (const GpuKernel& kernel : made.plan_.kernels) {
+    absl::StatusOr<KernelStore::Got> got = store.Get(kernel, made.plan_.arch);
+    if (!got.ok()) return Annotate(got.status(), absl::StrCat("kernel ", kernel.name));
+    made.codes_.push_back(got->kernel);
+    made.compiled_ += got->from == KernelStore::From::kCompiler ? 1 : 0;
+  }
+  return made;
+}
+
+absl::Span<const GpuCommand> GpuProgram::CommandsOf(size_t begin, size_t end) const {
+  // Numbers of steps also count those within repeats.
+  const std::vector<Step>& steps = plan_.plan.steps;
+  const auto at = [&](size_t step) {
+    if (step == steps.size()) return plan_.commands.end();
+    return std::lower_bound(
+        plan_.commands.begin(), plan_.commands.end(), steps[step].number,
+        [](const GpuCommand& command, uint32_t number) { return command.step < number; });
+  };
+  const auto first = at(begin);
+  const auto last = at(end);
+  return absl::MakeConstSpan(plan_.commands)
+      .subspan(static_cast<size_t>(first - plan_.commands.begin()),
+               static_cast<size_t>(last - first));
+}
+
+}  // namespace ferry::compute

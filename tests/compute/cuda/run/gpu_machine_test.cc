@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs on a GPU that is the CPU: the fake driver has the kernels, which the fake NVRTC has
+// made, compiled by the host's compiler.
+#include "compute/cuda/run/gpu_machine.h"
+
+#include <fake_cuda.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "compute/passes/passes.h"
+#include "compute/program/text.h"
+#include "compute/program/verify.h"
+#include "tests/compute/program_runs.h"
+#include "tests/compute/program_weaver.h"
+#include "tests/compute/reference/evaluate.h"
+
+namespace ferry::compute {
+namespace {
+
+using testing::Bytes;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+CompileChild::Options CompilerOptions() {
+  CompileChild::Options options;
+  options.program = FERRY_COMPILE;
+  options.nvrtc = FAKE_NVRTC_LIBRARY;
+  return options;
+}
+
+// `steps` doublings of 8 numbers, each a step of its own, since each writes a buffer that the next
+// one reads.
+Program Steps(int steps) {
+  std::string text = "program 1\n";
+  std::string ops;
+  for (int i = 0; i <= steps; ++i) {
+    absl::StrAppend(&text, "buffer @b", i, i == 0 ? " read" : " read_write", " 32\n");
+  }
+  for (int i = 0; i < steps; ++i) {
+    absl::StrAppend(&ops, "%x", i, " = input @b", i, " : i32[8]",
+                    i == 0 ? "" : absl::StrCat(" after ^s", i - 1), "\n%y", i, " = add %x", i,
+                    ", %x", i, "\n^s", i, ": store @b", i + 1, ", %y", i, "\n");
+  }
+  ParsedText parsed = Parse(text + ops);
+  EXPECT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
+  EXPECT_TRUE(Verify(parsed.program).empty());
+  return std::move(parsed.program);
+}
+
+class GpuMachineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::vector<GpuInfo>> found = FindGpus(FAKE_CUDA_LIBRARY);
+    ASSERT_TRUE(found.ok()) << found.status();
+    device_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[0], std::vector<int>{0});
+    machine_ = std::make_unique<GpuMachine>(*device_);
+  }
+
+  GpuProgram Made(const Program& program) {
+    absl::StatusOr<GpuProgram> made = GpuProgram::Make(program, kGpuArchs[0], store_);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+
+  // Memory of the GPU for the buffers, one behind the other, and scratch.
+  struct Memory {
+    std::unique_ptr<DeviceMemory> memory;
+    std::vector<absl::Span<std::byte>> buffers;
+    absl::Span<std::byte> scratch;
+  };
+  Memory Bind(const GpuProgram& program, const std::vector<Bytes>& contents) {
+    uint64_t bytes = program.scratch_bytes() + kTemporaryAlignment;
+    for (const Bytes& content : contents) bytes += (content.size() + 15) / 16 * 16;
+    absl::StatusOr<std::unique_ptr<DeviceMemory>> memory = machine_->Allocate(bytes);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    Memory made{*std::move(memory), {}, {}};
+    std::byte* at = made.memory->data();
+    made.scratch = {at, program.scratch_bytes()};
+    std::memset(at, 0xA5, program.scratch_bytes());  // the fake GPU's memory is the host's
+    at += (program.scratch_bytes() + kTemporaryAlignment - 1) / kTemporaryAlignment *
+          kTemporaryAlignment;
+    for (const Bytes& content : contents) {
+      made.buffers.push_back({at, content.size()});
+      std::copy(content.begin(), content.end(), at);
+      at += (content.size() + 15) / 16 * 16;
+    }
+    return made;
+  }
+
+  absl::Status Run(const GpuProgram& program, Memory& memory, GpuMachine::Aside& aside,
+                   const GpuMachine::MayGoOn& may_go_on = nullptr,
+                   const GpuMachine::StepOver& step_over = nullptr) {
+    return machine_->Run(program, 0, program.plan().plan.steps.size(), may_go_on, memory.buffers,
+                         memory.scratch, step_over, aside);
+  }
+
+  void CompareWithReference(const Program& program, uint64_t seed) {
+    const GpuProgram made = Made(program);
+    std::vector<testing::Memory> reference;
+    for (Bytes& bytes : testing::RandomBuffers(program, seed)) {
+      reference.emplace_back(std::move(bytes));
+    }
+    testing::Evaluate(program, reference);
+    Memory memory = Bind(made, testing::RandomBuffers(program, seed));
+    GpuMachine::Aside aside;
+    ASSERT_TRUE(Run(made, memory, aside).ok());
+    for (size_t i = 0; i < memory.buffers.size(); ++i) {
+      const Bytes got(memory.buffers[i].begin(), memory.buffers[i].end());
+      EXPECT_EQ(reference[i].DifferenceOf(got), "") << "@" << program.buffers[i].name << "\n"
+                                                    << Print(program);
+    }
+  }
+
+  int ValueOf(const Memory& memory, size_t buffer) {
+    int value = 0;
+    std::memcpy(&value, memory.buffers[buffer].data(), sizeof(value));
+    return value;
+  }
+  // Contents of the buffers of Steps(): 1 in the first.
+  static std::vector<Bytes> Ones(const Program& program) {
+    std::vector<Bytes> contents(program.buffers.size(), Bytes(32));
+    contents[0] = testing::BytesOfValues(std::vector<int32_t>(8, 1));
+    return contents;
+  }
+
+  KernelStore store_{{CompilerOptions(), {}, "", 0}};
+  std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<GpuMachine> machine_;
+};
+
+TEST_F(GpuMachineTest, ProgramsGiveTheReferencesBits) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    CompareWithReference(Simplify(testing::Weaver(seed, 4).Make()), seed);
+  }
+}
+
+TEST_F(GpuMachineTest, ARepeatCountsItsTrips) {
+  ParsedText parsed = Parse(
+      "program 1\nbuffer @out write 32\n"
+      "%zero = constant splat=0 : i32[8]\n"
+      "%sum = repeat %zero trips=5 (%n, %s)\n"
+      "%all = broadcast_in_dim %n : i32[8]\n"
+      "%more = add %s, %all\nyield %more\n"
+      "store @out, %sum\n");
+  ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
+  CompareWithReference(parsed.program, 1);
+}
+
+TEST_F(GpuMachineTest, EachKernelIsCompiledAndLoadedOnce) {
+  const Program program = Steps(3);
+  const GpuProgram first = Made(program);
+  EXPECT_EQ(first.compiled(), 1) << "the steps differ only in their buffers";
+  EXPECT_EQ(Made(program).compiled(), 0);
+  Memory memory = Bind(first, Ones(program));
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(first, memory, aside).ok());
+  ASSERT_TRUE(Run(first, memory, aside).ok());
+  EXPECT_EQ(machine_->loaded(), 1u);
+  EXPECT_EQ(ValueOf(memory, 3), 8);
+}
+
+TEST_F(GpuMachineTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<int> values;
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside, nullptr, [&](size_t step) {
+                values.push_back(ValueOf(memory, step + 1));
+              }).ok());
+  EXPECT_THAT(values, ElementsAre(2, 4, 8));
+}
+
+TEST_F(GpuMachineTest, ARunThatMayNotGoOnEndsBeforeTheNextLaunch) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  int asked = 0;
+  GpuMachine::Aside aside;
+  const absl::Status status = Run(made, memory, aside, [&] { return ++asked < 3; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("before step 2 of 3"));
+  EXPECT_EQ(ValueOf(memory, 2), 4);
+  EXPECT_EQ(ValueOf(memory, 3), 0);
+}
+
+TEST_F(GpuMachineTest, ARunThatWasPutAsideGoesOn) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  bool wanted = true;
+  aside.wanted = [&] { return wanted; };
+  ASSERT_TRUE(Run(made, memory, aside).ok());
+  ASSERT_TRUE(aside.put);
+  EXPECT_EQ(aside.step, 1u);
+  EXPECT_EQ(ValueOf(memory, 1), 2) << "nothing of it is under way";
+  EXPECT_EQ(ValueOf(memory, 2), 0);
+  wanted = false;
+  ASSERT_TRUE(Run(made, memory, aside).ok());
+  EXPECT_FALSE(aside.put);
+  EXPECT_EQ(ValueOf(memory, 3), 8);
+}
+
+TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
+  const Program program = Steps(1);
+  const GpuProgram made = Made(program);
+  {
+    Memory memory = Bind(made, Ones(program));
+    GpuMachine::Aside aside;
+    ASSERT_TRUE(Run(made, memory, aside).ok());
+  }
+  EXPECT_TRUE(device_->usage().context);
+  EXPECT_FALSE(device_->Release().ok());
+  machine_->Close();
+  EXPECT_FALSE(device_->usage().context);
+  EXPECT_TRUE(device_->Release().ok());
+  device_->Reclaim();
+  // And opens it again.
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside).ok());
+  EXPECT_EQ(ValueOf(memory, 1), 2);
+}
+
+TEST_F(GpuMachineTest, ProgramsThatSendAreRefused) {
+  ParsedText parsed = Parse(
+      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\nsend %x peer=\"p\" key=\"k\"\n");
+  ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
+  const absl::Status refused = GpuProgram::Make(parsed.program, kGpuArchs[0], store_).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("host devices only"));
+}
+
+}  // namespace
+}  // namespace ferry::compute
