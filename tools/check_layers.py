@@ -43,6 +43,8 @@ FOLDERS = {
                "compute", "compute/program", "compute/passes", "compute/plan", "compute/host",
                "compute/cuda", "compute/cuda/compile", "compute/cuda/run", "daemon/config", "daemon/peer",
                "daemon/session", "daemon/job", "daemon/rpc"],
+    "daemon/peer": ["base", "device", "transfer", "transfer/mapped", "transfer/tcp", "transfer/ucx", "daemon",
+                    "daemon/session"],
     "daemon/session": ["base", "device", "device/host", "transfer", "daemon"],
     "daemon/job": ["base", "device", "device/cuda", "transfer", "compute", "compute/program", "compute/passes",
                    "compute/plan", "compute/host", "compute/cuda", "compute/cuda/compile", "compute/cuda/run",

@@ -41,7 +41,7 @@ std::string Handshake::Proof() const {
 
 PeerSocketHello Handshake::SocketHello() const {
   home_.Check();
-  PeerSocketHello hello{own_.node, theirs_.nonce, true};
+  PeerSocketHello hello{own_.node, theirs_.nonce};
   if (!proven_) {
     hello.random = random_;
     hello.proof = PeerProof(random_, PeerSide::kDialler, {ours_, theirs_});

@@ -18,11 +18,11 @@ std::optional<PeerId> OwnSocket::PeerOf(Door::ConnectionId connection) const {
 }
 
 void OwnSocket::Welcome(Door::ConnectionId connection, PeerId peer, uint64_t sequence,
-                        PeerSocketWelcome welcome, const LinkPage& page, bool prepared) {
+                        PeerSocketWelcome welcome, const LinkPage& page) {
   home_.Check();
   connections_[connection] = peer;
   std::vector<int> fds = {page.memfd()};
-  if (prepared) fds.insert(fds.end(), {page.makers_doorbell(), page.takers_doorbell()});
+  if (page.has_slots()) fds.insert(fds.end(), {page.makers_doorbell(), page.takers_doorbell()});
   hooks_.send_response(connection, {sequence, absl::OkStatus(), std::move(welcome)}, fds);
 }
 

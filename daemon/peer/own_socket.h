@@ -35,10 +35,10 @@ class OwnSocket {
   // The peer that the connection has proven to be of.
   std::optional<PeerId> PeerOf(Door::ConnectionId connection) const;
 
-  // The connection is that of `peer` from here on. Answers its hello with our link page; a peer
-  // that knows `prepared` transfers gets the page's doorbells too.
+  // The connection is that of `peer` from here on. Answers its hello with our link page and, if the
+  // page has slots, its doorbells.
   void Welcome(Door::ConnectionId connection, PeerId peer, uint64_t sequence,
-               PeerSocketWelcome welcome, const LinkPage& page, bool prepared);
+               PeerSocketWelcome welcome, const LinkPage& page);
   // Answers a request with `why` and closes the connection, which is of no link from here on.
   void Refuse(Door::ConnectionId connection, const Credentials& credentials, uint64_t sequence,
               absl::Status why);

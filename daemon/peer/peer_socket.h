@@ -18,7 +18,6 @@ namespace ferry {
 struct PeerSocketHello {
   std::string node;
   std::string asked_nonce;  // the nonce in the introduction of the daemon that is asked
-  bool prepared = false;
   // Without a shared secret, from the daemon that dialled: its share of the link's secret, and a
   // PeerProof made with that share.
   std::string random = {};

@@ -410,7 +410,7 @@ void PeerTable::OnSocketHello(Door::ConnectionId connection, const Credentials& 
                            ": the caller is not the daemon at the other end of a link, or its uid ",
                            credentials.uid, " is not trusted (peer.uids)")));
   }
-  own_socket_.Welcome(connection, link->id(), sequence, std::move(welcome), *page, hello.prepared);
+  own_socket_.Welcome(connection, link->id(), sequence, std::move(welcome), *page);
 }
 
 void PeerTable::OnSocketResponse(PeerId peer, Door::ConnectionId connection,

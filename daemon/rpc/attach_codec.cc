@@ -232,9 +232,8 @@ absl::StatusOr<PeerSocketRequest> ParsePeerSocketRequest(const std::string& pack
     return NotAPacket("peer.sock", packet);
   if (proto.has_hello()) {
     const peer::v1::PeerSocketHello& hello = proto.hello();
-    return PeerSocketRequest{proto.sequence(),
-                             PeerSocketHello{hello.node(), hello.link_secret(), hello.prepared(),
-                                             hello.random(), hello.proof()}};
+    return PeerSocketRequest{proto.sequence(), PeerSocketHello{hello.node(), hello.link_secret(),
+                                                               hello.random(), hello.proof()}};
   }
   if (proto.has_get_arena()) {
     return PeerSocketRequest{proto.sequence(), GetArena{ArenaId(proto.get_arena().arena_id())}};
@@ -270,7 +269,6 @@ std::string EncodePeerSocket(const PeerSocketRequest& request) {
   if (const auto* hello = std::get_if<PeerSocketHello>(&request.body)) {
     proto.mutable_hello()->set_node(hello->node);
     proto.mutable_hello()->set_link_secret(hello->asked_nonce);
-    proto.mutable_hello()->set_prepared(hello->prepared);
     proto.mutable_hello()->set_random(hello->random);
     proto.mutable_hello()->set_proof(hello->proof);
   } else {

@@ -242,13 +242,12 @@ TEST(AttachCodec, AnErrorGoesAloneWhateverTheBody) {
 }
 
 TEST(PeerSocketCodec, RequestsArriveAsTheyWereSent) {
-  const auto hello = ParsePeerSocketRequest(EncodePeerSocket(
-      PeerSocketRequest{7, PeerSocketHello{"node-b", std::string("\0\xff", 2), true}}));
+  const auto hello = ParsePeerSocketRequest(
+      EncodePeerSocket(PeerSocketRequest{7, PeerSocketHello{"node-b", std::string("\0\xff", 2)}}));
   ASSERT_THAT(hello, Is("OK"));
   EXPECT_EQ(hello->sequence, 7u);
   EXPECT_EQ(std::get<PeerSocketHello>(hello->body).node, "node-b");
   EXPECT_EQ(std::get<PeerSocketHello>(hello->body).asked_nonce, std::string("\0\xff", 2));
-  EXPECT_TRUE(std::get<PeerSocketHello>(hello->body).prepared);
   const auto get =
       ParsePeerSocketRequest(EncodePeerSocket(PeerSocketRequest{8, GetArena{ArenaId(9)}}));
   ASSERT_THAT(get, Is("OK"));

@@ -212,7 +212,7 @@ TEST(PeerLoss, OurPageIsRevokedBeforeAnybodyHearsOfTheLoss) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
   rig.Ask(90, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
-  ASSERT_THAT(rig.responses.back().fds, SizeIs(1));
+  ASSERT_THAT(rig.responses.back().fds, SizeIs(3));
   auto page = LinkPage::Map(std::move(rig.responses.back().fds[0]));
   ASSERT_TRUE(page.ok()) << page.status();
   rig.Hear(stream, {rig.OfferOfNodeC(7, ArenaId(5), 8, "k")});

@@ -47,19 +47,17 @@ TEST(PeerSocketHello, WithTheLinksSecretGetsTheLinksPage) {
       rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce});
   EXPECT_THAT(answer.response.error, Is("OK"));
   EXPECT_TRUE(std::holds_alternative<PeerSocketWelcome>(answer.response.body));
-  EXPECT_THAT(answer.fds, SizeIs(1));
+  EXPECT_THAT(answer.fds, SizeIs(3));
   EXPECT_THAT(rig.closed, IsEmpty());
 }
 
-TEST(PeerSocketHello, WhoKnowsPreparedTransfersGetsTheDoorbellsToo) {
+TEST(PeerSocketHello, APageWithSlotsHasItsDoorbellsWithIt) {
   PeerRig rig;
   const auto stream = rig.NodeCUp();
   EXPECT_EQ(rig.peers->PageWithSlots(kNodeC, false), nullptr) << "node-c gave its page alone";
   EXPECT_NE(rig.peers->PageWithSlots(kNodeC, true), nullptr);
-  EXPECT_TRUE(std::get<PeerSocketHello>(rig.requests.front().request.body).prepared);
-  EXPECT_THAT(
-      rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce, true}).fds,
-      SizeIs(3));
+  EXPECT_THAT(rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce}).fds,
+              SizeIs(3));
 }
 
 TEST(PeerSocketHello, MayComeBeforeTheOthersHelloOnTheLink) {

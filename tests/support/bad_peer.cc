@@ -287,7 +287,6 @@ void BadPeer::SayOnSocket() {
     hello.mutable_hello()->set_node(options_.node);
     hello.mutable_hello()->set_link_secret(nonsense_.Chance(90) ? link_->nonce()
                                                                 : nonsense_.Bytes(kNonceBytes));
-    hello.mutable_hello()->set_prepared(nonsense_.Chance(50));
     if (!socket_->connected() || !socket_->Send(hello.SerializeAsString())) socket_.reset();
     return;
   }

@@ -77,7 +77,7 @@ class CheckLayersTest(unittest.TestCase):
             ("daemon/session/planted.cc", '"compute/plan/plan.h"'),
             ("daemon/session/planted.cc", '"daemon/rpc/convert.h"'),
             ("daemon/job/planted.cc", '"daemon/rpc/convert.h"'),
-            ("daemon/job/planted.cc", '"compute/cuda/gpu_plan.h"'),
+            ("daemon/job/planted.cc", '"transfer/tcp/tcp_transport.h"'),
             ("daemon/planted.cc", '"client/include/ferry/ferry.h"'),
             ("daemon/planted.cc", '"ferry/v1/types.pb.h"'),
             ("daemon/planted.cc", "<grpcpp/server.h>"),

@@ -36,7 +36,7 @@ class LinkPage {
   };
   static constexpr uint64_t kBytes = kPageBytes + kPreparedSlots * sizeof(Slot);
 
-  // Makes the page. The other side gets `memfd`, and both doorbells if it knows prepared transfers.
+  // Makes the page. The other side gets `memfd` and, if the page has slots, both doorbells.
   // Where there is no SharedEventfd the page has no doorbells and no slots.
   static absl::StatusOr<std::unique_ptr<LinkPage>> Create();
   // Maps the page that the other side made. Refuses what HostMapping refuses, and doorbells that
