@@ -11,6 +11,7 @@
 #include "daemon/rpc/offer_codec.h"
 #include "daemon/rpc/peer_hello_codec.h"
 #include "daemon/rpc/status_proto.h"
+#include "transfer/members.h"
 
 namespace ferry {
 namespace {
