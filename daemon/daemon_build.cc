@@ -418,7 +418,8 @@ void Daemon::Impl::MakeJobs() {
       std::move(homes), devices, *sessions, JobLimitsOf(config),
       JobTable::Hooks{
           .over = [this](const Ended& ended) { driver->Over(ended); },
-          .in_flight = [this](TransferId id) { return driver->engine().view().Find(id).has_value(); },
+          .in_flight =
+              [this](TransferId id) { return driver->engine().view().Find(id).has_value(); },
           .poison = [this](TransferId id,
                            const absl::Status& why) { driver->EndPrepared(id, why); },
           .check =

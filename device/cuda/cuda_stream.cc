@@ -169,11 +169,11 @@ absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {
 }
 
 absl::Status CudaStream::CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
-  RETURN_IF_CUDA(parts_->api,
-                 parts_->api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(to),
-                                           reinterpret_cast<uintptr_t>(from), bytes,
-                                           parts_->stream),
-                 absl::StrCat("copy ", bytes, " bytes"));
+  RETURN_IF_CUDA(
+      parts_->api,
+      parts_->api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from),
+                                bytes, parts_->stream),
+      absl::StrCat("copy ", bytes, " bytes"));
   return absl::OkStatus();
 }
 
@@ -187,12 +187,11 @@ absl::Status CudaStream::Store(std::byte* word, uint32_t value) {
 
 absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
                                 absl::Span<void* const> arguments) {
-  RETURN_IF_CUDA(
-      parts_->api,
-      parts_->api.cuLaunchKernel(kernel.function_, static_cast<unsigned>(blocks), 1, 1, threads, 1,
-                                 1, 0, parts_->stream, const_cast<void**>(arguments.data()),
-                                 nullptr),
-      absl::StrCat("launch ", blocks, " blocks of ", threads, " threads"));
+  RETURN_IF_CUDA(parts_->api,
+                 parts_->api.cuLaunchKernel(kernel.function_, static_cast<unsigned>(blocks), 1, 1,
+                                            threads, 1, 1, 0, parts_->stream,
+                                            const_cast<void**>(arguments.data()), nullptr),
+                 absl::StrCat("launch ", blocks, " blocks of ", threads, " threads"));
   return absl::OkStatus();
 }
 
