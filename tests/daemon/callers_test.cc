@@ -23,7 +23,7 @@ class CallersTest : public ::testing::Test {
   }
   // What the daemon `caller` says on our peer.sock, with this share of the link's secret.
   static PeerSocketHello SocketHello(const Callers::Caller& caller, const std::string& random) {
-    return {"node-a", caller.ours.nonce, true, random,
+    return {"node-a", caller.ours.nonce, random,
             PeerProof(random, PeerSide::kDialler, {caller.theirs, caller.ours})};
   }
 

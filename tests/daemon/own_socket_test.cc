@@ -20,8 +20,8 @@ constexpr Credentials kSocketAsker{200, 1000, 1000};
 
 class OwnSocketTest : public ::testing::Test {
  protected:
-  void Welcome(Door::ConnectionId connection, PeerId peer, bool prepared = false) {
-    socket_.Welcome(connection, peer, 1, {}, *page_, prepared);
+  void Welcome(Door::ConnectionId connection, PeerId peer) {
+    socket_.Welcome(connection, peer, 1, {}, *page_);
   }
   PeerRig rig_;  // for its sessions
   const std::unique_ptr<LinkPage> page_ = *LinkPage::Create();
@@ -39,9 +39,8 @@ TEST_F(OwnSocketTest, AConnectionIsOfThePeerThatItIsWelcomedAs) {
   EXPECT_FALSE(socket_.Has(kNodeA));
   ASSERT_THAT(played_.responses, SizeIs(1));
   EXPECT_THAT(played_.responses[0].response.error, Is("OK"));
-  EXPECT_THAT(played_.responses[0].fds, SizeIs(1));
-  Welcome(4, kNodeC, /*prepared=*/true);
-  EXPECT_THAT(played_.responses[1].fds, SizeIs(3)) << "and both doorbells";
+  EXPECT_THAT(played_.responses[0].fds, SizeIs(3)) << "the page, and both its doorbells";
+  Welcome(4, kNodeC);
   socket_.Forget(3);
   socket_.Forget(4);
   EXPECT_FALSE(socket_.Has(kNodeC));

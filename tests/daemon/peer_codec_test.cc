@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/daemon/support.h"
+#include "transfer/members.h"
 
 namespace ferry {
 namespace {

@@ -148,7 +148,7 @@ TEST(PeerWithASecret, WhoAnswersOurDialDoesNotKeepItByMereLife) {
 TEST(PeerWithASecret, PeerSockIsForWhoHasProvenItOnTheLink) {
   PeerRig rig;
   const auto stream = rig.CallAsNodeA(rig.HelloOf(kNodeA));
-  PeerSocketHello hello{"node-a", rig.OurIntroduction(*stream).nonce, true, std::string(32, 'r')};
+  PeerSocketHello hello{"node-a", rig.OurIntroduction(*stream).nonce, std::string(32, 'r')};
   hello.proof = PeerProof(hello.random, PeerSide::kDialler,
                           {rig.HelloOf(kNodeA), rig.OurIntroduction(*stream)});
   EXPECT_THAT(rig.Ask(90, hello).response.error, Is("PERMISSION_DENIED/NOT_ALLOWED"));
@@ -215,7 +215,7 @@ TEST(PeerOfTheSameName, IsRefusedWhileTheFirstLives) {
 struct WithoutASecret : PeerRig {
   explicit WithoutASecret(std::vector<uint32_t> trusted = {}) : PeerRig(std::move(trusted), "") {}
   static PeerSocketHello HelloTo(const StreamRecord& stream, const PeerIntroduction& caller) {
-    PeerSocketHello hello{caller.node, OurIntroduction(stream).nonce, true, std::string(32, 'r')};
+    PeerSocketHello hello{caller.node, OurIntroduction(stream).nonce, std::string(32, 'r')};
     hello.proof = PeerProof(hello.random, PeerSide::kDialler, {caller, OurIntroduction(stream)});
     return hello;
   }
