@@ -8,6 +8,7 @@
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
 #include "daemon/job/compiled_program.h"
+#include "daemon/job/computer.h"
 #include "daemon/job/scratch.h"
 #include "daemon/rpc/program_codec.h"
 
@@ -29,12 +30,22 @@ void Run(const CompiledProgram& program) {
   for (std::string& one : memory) {
     spans.emplace_back(reinterpret_cast<std::byte*>(one.data()), one.size());
   }
-  Scratch scratch;
+  HostComputer computer(1);
+  Scratch scratch(computer);
   auto space = scratch.Get(program.scratch_bytes());
   FERRY_CHECK(space.ok());
   // Of what is received it has whatever is there.
   for (size_t i = 0; i < program.sections.size(); ++i) {
-    FERRY_CHECK(program.Run(i, spans, *space).ok());
+    compute::HostProgram::Aside aside;
+    FERRY_CHECK(computer
+                    .Do({.program = program,
+                         .section = i,
+                         .memory = spans,
+                         .scratch = *space,
+                         .step_over = nullptr,
+                         .may_go_on = nullptr,
+                         .aside = aside})
+                    .ok());
   }
 }
 
