@@ -109,10 +109,10 @@ def describe(session: Session, tensors: Sequence[Any]) -> list[Leaf]:
 
 
 class Taken:
-    """How the takers of an offer have fared; `changed` is notified."""
+    """How the takers of an offer have fared; `changed`, which is the source's, is notified."""
 
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
         self.arrived: set[str] = set()
         self.failed: dict[str, FerryError] = {}
 
@@ -141,6 +141,7 @@ class Source:
         self._offers: dict[str, _Offer] = {}
         self._lock = threading.Lock()
         self._askers: set[_Asker] = set()
+        self._changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family)
@@ -157,7 +158,7 @@ class Source:
         say, is for `ask`."""
         leaves = describe(self.session, tensors)
         with self._lock:
-            self._offers[name] = _Offer(list(tensors), leaves, Taken(), info)
+            self._offers[name] = _Offer(list(tensors), leaves, Taken(self._changed), info)
         with contextlib.suppress(OSError):
             self._wake.send(b"!")  # whoever waits for it
         return leaves
@@ -536,12 +537,14 @@ def ask(address: Address, name: str, timeout: float) -> tuple[list[Leaf], Any]:
 
 
 class Presence:
-    """Lets a source know that a taker of an offer lives: it is failed unless `done` is called before it goes away."""
+    """Lets a source know that a taker of an offer lives: it is failed unless `done` is called before it goes away. Once it is
+    made the source knows of it."""
 
     def __init__(self, address: Address, name: str, who: str, deadline: float = DEADLINE) -> None:
+        self._connection: Optional[socket.socket] = None
         try:
-            self._connection = socket.create_connection(address[:2], min(deadline, _CONNECT_TIMEOUT))
-            keep_alive(self._connection)
+            connection = self._connection = socket.create_connection(address[:2], min(deadline, _CONNECT_TIMEOUT))
+            keep_alive(connection)
             request = {
                 "token": address.token,
                 "name": name,
@@ -551,22 +554,40 @@ class Presence:
                 "parts": [],
                 "deadline": deadline,
             }
-            self._connection.sendall(json.dumps(request).encode() + b"\n")
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = bytearray()
+            while not answer.endswith(b"\n"):
+                data = connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionError("it has closed the connection")
+                answer += data
         except OSError as error:
+            self.close()
             raise UnavailableError(
                 f"the process that has {name!r} cannot be reached at {address.host}:{address.port} ({error})",
                 "PEER_UNREACHABLE",
             ) from None
+        said = json.loads(bytes(answer))
+        if "error" in said:
+            self.close()
+            kind = getattr(errors, said["error"], InternalError)
+            raise kind(f"the process that has {name!r}: {said['message']}", said["reason"])
 
     def done(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.sendall(b'{"done": true}\n')
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.sendall(b'{"done": true}\n')
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def __enter__(self) -> Presence:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self.close()
 
 
 def described_device(session: Session, tensor: Any) -> int:
