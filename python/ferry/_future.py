@@ -88,8 +88,8 @@ class Future(Generic[T]):
     Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
     """
 
-    def __init__(self, posts: Sequence[Post], value: T) -> None:
-        self._posts, self._value = tuple(posts), value
+    def __init__(self, posts: Sequence[Post], value: T, copied_bytes: int = 0) -> None:
+        self._posts, self._value, self._copied_bytes = tuple(posts), value, copied_bytes
         self._error: Optional[FerryError] = None
         self._over = not posts
         self._lock = threading.Lock()
@@ -100,6 +100,12 @@ class Future(Generic[T]):
     def transfer_ids(self) -> tuple[int, ...]:
         """As ``ferryctl transfers`` and the logs have them."""
         return tuple(post.first_id + i for post in self._posts for i in range(len(post.keys)))
+
+    @property
+    def copied_bytes(self) -> int:
+        """How many bytes the call has copied, since they are in no memory that the daemon sees: of a receive none.
+        ``Session.explain`` says why, of each tensor."""
+        return self._copied_bytes
 
     def _first_id(self, session: Any) -> int:
         """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""

@@ -271,6 +271,13 @@ def view_of(array: Any) -> View:
         )
     if getattr(array, "is_cuda", False) and hasattr(array, "data_ptr"):
         return _cuda_view(array)
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise invalid(
+            "a masked array is two: its elements, and which of them count, and the mask would be lost: send .filled(value), or "
+            "a dict of its .data and .mask",
+            "tensor",
+        )
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.generic):
         array = numpy.asarray(array)  # the interface of a scalar is that of memory which is gone at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import operator
 import os
 import weakref
@@ -22,8 +23,9 @@ from ferry._stage import Kept, Stage
 from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
-from ferry.errors import FailedPreconditionError, NotFoundError, check, invalid
+from ferry.errors import FailedPreconditionError, NotAllowedError, NotFoundError, check, invalid, not_allowed
 
+log = logging.getLogger("ferry")
 DOMAIN_BYTES = 32
 
 
@@ -61,6 +63,14 @@ def domain_of(domain: Union[str, bytes, None]) -> bytes:
     return made
 
 
+def seconds(given: Any, what: str, form: str) -> float:
+    """A time that somebody gave as an argument, as a number; what is none is refused by the argument's name."""
+    try:
+        return float(given + 0)  # of text there is no sum, though it may be made a number
+    except TypeError:
+        raise invalid(f"a {what} is a time in {form}, not {given!r}", what) from None
+
+
 class Session:
     """A session with the node's daemon, and a context manager.
 
@@ -74,6 +84,10 @@ class Session:
     UnavailableError if no daemon listens there, NotAllowedError if this user may not connect.
     """
 
+    # Of the class too, for one that was never begun, as after a mistyped option: it is closed as well.
+    _handle: Optional[int] = None
+    _pid = 0
+
     def __init__(
         self,
         client_dir: Union[str, os.PathLike[str], None] = None,
@@ -83,15 +97,17 @@ class Session:
         timeout: float = 10.0,
         reattach: bool = True,
     ) -> None:
-        self._handle: Optional[int] = None
         lib, self._domain = _abi.library(), domain_of(domain)
         options = _abi.SessionOptions(struct_size=ctypes.sizeof(_abi.SessionOptions))
         options.client_dir = None if client_dir is None else os.fsencode(client_dir)
         options.name = None if name is None else name.encode()
-        options.timeout_ns = max(1, int(timeout * 1e9))
+        options.timeout_ns = max(1, int(seconds(timeout, "timeout", "seconds") * 1e9))
         options.no_reattach = not reattach
         handle = ctypes.c_void_p()
-        check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+        try:
+            check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+        except NotAllowedError as error:
+            raise not_allowed(error) from None
         assert handle.value is not None
         self._begin(handle.value)
         _open.add(self)
@@ -283,11 +299,13 @@ class Session:
         for work in several posts, such as the chunks of one file.
         """
         options = self._options(deadline, priority, route, continues)
-        items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
+        items, copies = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
         posts = self._post("ferry_cross_host_send", items, to, options)
-        for arena in staged:
+        for arena in copies.arenas:
             self.stage.give(arena, [post.end for post in posts])
-        return Future(posts, None)
+        if copies.nbytes:
+            log.debug("send of key %r: %d bytes were copied; Session.explain says why of each tensor", key, copies.nbytes)
+        return Future(posts, None, copies.nbytes)
 
     def recv(
         self,
@@ -410,8 +428,13 @@ class Session:
     def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
         if route not in _abi.ROUTES:
             raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
-        if deadline is not None and not 0 < deadline <= 365 * 86400:
-            raise invalid(f"a deadline is a time in seconds from now, at most a year, not {deadline}", "deadline")
+        form = "seconds from now, at most a year"
+        if deadline is not None and not 0 < seconds(deadline, "deadline", form) <= 365 * 86400:
+            raise invalid(f"a deadline is a time in {form}, not {deadline}", "deadline")
+        try:
+            priority = operator.index(priority)
+        except TypeError:
+            raise invalid(f"a priority is an integer from -100 to 100, not {priority!r}", "options.priority") from None
         options = _abi.PostOptions(struct_size=ctypes.sizeof(_abi.PostOptions))
         if self._domain:
             options.domain = ctypes.cast(ctypes.c_char_p(self._domain), ctypes.c_void_p)
