@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.vllm over vLLM's own base classes and factories, with PyTorch's tensors of the CPU: what the CPU classes of upstream's
 tests/distributed/test_weight_transfer.py ask of a backend, and whole updates. Of vLLM the modules of weight transfer alone are
-there; what they import beside is stood in for: its configuration, its logger, and its loader."""
+there; what they import beside is stood in for (stand_ins/vllm_parts.py)."""
 
 import functools
 import importlib.metadata
-import logging
 import multiprocessing
 import os
 import sys
@@ -19,31 +18,8 @@ import torch
 
 import ferry
 
-sys.path.insert(0, os.environ["FERRY_FRAMEWORK_FILES"])
-
-
-def stand_in(name, **members):
-    made = types.ModuleType(name)
-    vars(made).update(members)
-    made.__path__ = []
-    sys.modules[name] = made
-    return made
-
-
-reloaded = []
-stand_in("vllm.config", VllmConfig=object)
-stand_in("vllm.config.parallel", ParallelConfig=object)
-stand_in("vllm.config.weight_transfer", WeightTransferConfig=types.SimpleNamespace)
-stand_in("vllm.logger", init_logger=logging.getLogger)
-for package in ("vllm.model_executor", "vllm.model_executor.model_loader"):
-    stand_in(package)
-stand_in(
-    "vllm.model_executor.model_loader.reload",
-    initialize_layerwise_reload=lambda model: reloaded.append("begin"),
-    finalize_layerwise_reload=lambda model, config: reloaded.append("end"),
-)
-if not hasattr(torch, "accelerator"):
-    torch.accelerator = types.SimpleNamespace(synchronize=lambda: None)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
+stand_in = __import__("vllm_parts").stand_in  # before anything of vLLM
 
 from vllm.distributed.weight_transfer.base import ParamMeta, Replicate, Shard, WeightSource  # noqa: E402
 from vllm.distributed.weight_transfer.factory import (  # noqa: E402

@@ -2,7 +2,6 @@
 """ferry.vllm over stand-ins of vLLM's base classes: two trainer ranks on node a, workers on node b. With vLLM's own:
 tests/frameworks."""
 
-import dataclasses
 import functools
 import json
 import subprocess
@@ -12,6 +11,7 @@ import time
 import types
 
 import fake_torch_cpu
+import fake_vllm
 import numpy as np
 import pytest
 from test_pages import block_with
@@ -25,49 +25,9 @@ VALUES = {
 }
 
 
-class Engine:
-    def __init__(self, config, vllm_config, device, model):
-        self.config, self.parallel_config, self.model_config = config, vllm_config.parallel_config, vllm_config.model_config
-        self.device, self.model = device, model
-
-
-class Trainer:
-    def __init__(self, *, client, source=None, is_sender=True, rank=0):
-        self.client, self.source, self.is_sender, self.rank = client, source, is_sender, rank
-
-
-@dataclasses.dataclass
-class Info:
-    rank: int = dataclasses.field(kw_only=True)
-
-    @property
-    def is_sender(self):
-        return self.rank == 0
-
-
-class Factory:
-    def __init__(self):
-        self.known = {}
-
-    def register_engine(self, name, module, kind):
-        if name in self.known:
-            raise ValueError("already registered")
-        self.known[name] = (module, kind)
-
-
 @pytest.fixture
 def backend(monkeypatch, nodes):
-    fake_torch_cpu.install(monkeypatch)
-    names = ["vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.model_executor"]
-    names += [f"vllm.distributed.weight_transfer.{part}" for part in ("base", "factory", "m2n_layout")]
-    names += ["vllm.model_executor.model_loader", "vllm.model_executor.model_loader.reload"]
-    fake_torch_cpu.packages(monkeypatch, *names)
-    base, factory = (sys.modules[f"vllm.distributed.weight_transfer.{part}"] for part in ("base", "factory"))
-    base.TrainerInitInfo, base.TrainerWeightTransferEngine, base.WeightTransferEngine = Info, Trainer, Engine
-    base.WeightTransferInitInfo = base.WeightTransferUpdateInfo = object
-    factory.WeightTransferEngineFactory, factory.WeightTransferTrainerFactory = Factory(), Factory()
-    sys.modules["vllm.model_executor.model_loader.reload"].initialize_layerwise_reload = lambda model: None
-    sys.modules["vllm.model_executor.model_loader.reload"].finalize_layerwise_reload = lambda model, config: None
+    fake_vllm.install(monkeypatch)
     monkeypatch.setenv("FERRY_CLIENT_DIR", nodes.b)
     sys.modules.pop("ferry.vllm", None)
     import ferry.vllm
