@@ -105,6 +105,7 @@ class Tensor:
 
     @property
     def device(self) -> int:
+        """Ferry's global id of the device that it is on."""
         return self._arena.device
 
     @property
@@ -136,7 +137,8 @@ class Tensor:
         return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
 
     def view(self, shape: Shape, dtype: Any = None, offset: int = 0) -> Tensor:
-        """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`."""
+        """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`. InvalidArgumentError if they are not
+        inside."""
         kind = self._dtype if dtype is None else dtype_of(dtype)
         made = Tensor(self._arena, self._offset + offset, shape_of(shape), kind)
         if offset < 0 or offset + made.nbytes > self.nbytes:
@@ -155,7 +157,7 @@ class Tensor:
 
     def numpy(self) -> Any:
         """The same bytes as a NumPy array, bfloat16 and float8 by ml_dtypes. Of float4, which NumPy has one a byte and
-        Ferry two, a copy."""
+        Ferry two, a copy. UnimplementedError of a GPU's."""
         return self.__array__()
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:

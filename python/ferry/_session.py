@@ -130,7 +130,7 @@ class Session:
 
     @property
     def handle(self) -> int:
-        """ferry_session*, for the C ABI."""
+        """ferry_session*, for the C ABI. FailedPreconditionError if the session is closed."""
         if self._handle is None:
             raise FailedPreconditionError("the session is closed", "FIELD_INVALID")
         return self._handle
@@ -142,10 +142,11 @@ class Session:
 
     @property
     def node(self) -> str:
+        """The name of the node whose daemon this is."""
         return str(_abi.library().ferry_session_node(self.handle).decode())
 
     def close(self) -> None:
-        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once."""
+        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once. Raises nothing."""
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
             return
@@ -181,14 +182,19 @@ class Session:
     def join(self, name: str, device: Optional[DeviceLike] = None) -> None:
         """Member `name` of the session's domain on a device of the node (None: on each) until the session ends. What
         waits for a device whose last member is gone ends with PEER_CLIENT_GONE within a second, at any node, and so
-        does what is posted later, until somebody joins again. Everybody who posts there must join."""
+        does what is posted later, until somebody joins again. Everybody who posts there must join.
+
+        Raises: InvalidArgumentError for a name that is empty or longer than 64 bytes; NotFoundError for a device that is not
+        this node's; ResourceExhaustedError where the session has joined on 64 already; UnavailableError while the daemon is
+        away.
+        """
         for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
             check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, name.encode()))
 
     # ---- Devices
 
     def cluster_devices(self) -> tuple[Device, ...]:
-        """The devices that the daemon knows now, of all nodes: a call to it."""
+        """The devices that the daemon knows now, of all nodes: a call to it. UnavailableError while it is away."""
         lib, listed = _abi.library(), ctypes.c_void_p()
         check(lib.ferry_cluster_devices(self.handle, ctypes.byref(listed)))
         try:
@@ -203,7 +209,8 @@ class Session:
         return made
 
     def device_id(self, device: Optional[DeviceLike]) -> int:
-        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device."""
+        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device.
+        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these."""
         if device is None:
             return self.devices[0].id
         if isinstance(device, Device):
@@ -226,10 +233,12 @@ class Session:
         return self._cluster[name].id
 
     def is_gpu(self, device: int) -> bool:
+        """Whether a global id is that of a GPU of this node. Raises nothing."""
         return device in self._gpus
 
     def gpu_of(self, ordinal: int) -> Optional[int]:
-        """The global id of a GPU by its number in this process, as torch has it; None if the daemon has it not."""
+        """The global id of a GPU by its number in this process, as torch has it; None if the daemon has it not.
+        NotFoundError if this process has no CUDA."""
         uuids = _cuda.driver().uuids
         uuid = uuids[ordinal] if 0 <= ordinal < len(uuids) else b""
         return next((device for device, known in self._gpus.items() if known == uuid), None)
@@ -247,15 +256,21 @@ class Session:
     # ---- Memory
 
     def empty(self, shape: Shape, dtype: Any = "float32", device: Optional[DeviceLike] = None) -> Tensor:
-        """A tensor in memory that the daemon sees, so that it moves without a copy; zeros at first."""
+        """A tensor in memory that the daemon sees, so that it moves without a copy; zeros at first.
+
+        Raises: InvalidArgumentError for the shape or the type; NotFoundError for a device that is not this node's;
+        ResourceExhaustedError where its memory, or the user's share of it, is full; UnavailableError while the daemon is away;
+        FailedPreconditionError if the session is closed.
+        """
         return make_tensors(self, self.device_id(device), [(shape_of(shape), dtype_of(dtype))])[0]
 
     def empty_like(self, tree: Any, device: Optional[DeviceLike] = None) -> Any:
-        """A tree of tensors of the shapes and types of `tree`'s, in one arena."""
+        """A tree of tensors of the shapes and types of `tree`'s, in one arena. Raises what `empty` does."""
         return self._new_like(keyed(tree, "-"), device)
 
     def explain(self, tensor: Any) -> str:
-        """How a send would take this tensor: where it is, or that it is copied once, and why."""
+        """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
+        would."""
         view = view_of(tensor)
         where, how = placed(self, view)
         if where is None and view.ordinal >= 0:
@@ -297,6 +312,12 @@ class Session:
         route: insists on one ("local", "tcp", ...).
         continues: a future of this session. While its first transfer is in flight, a daemon that drains takes this one too:
         for work in several posts, such as the chunks of one file.
+
+        Raises: InvalidArgumentError for an argument, its name in `violations`; NotFoundError for a device that is not known;
+        ResourceExhaustedError where a queue or a quota is full; UnavailableError while the daemon is away or drains;
+        FailedPreconditionError if the session is closed, or the current stream is captured; ForkedError in a child of fork.
+        Those of the transfers come by the future: DeadlineExceededError, MismatchError, KeyInUseError, PeerClientGoneError,
+        PoisonedError, CancelledError, AbortedError, DaemonLostError, or FailedPreconditionError for a route that does not do.
         """
         options = self._options(deadline, priority, route, continues)
         items, copies = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
@@ -325,7 +346,11 @@ class Session:
         """Receives from device `frm` new tensors on `device`, `like` a tensor or a tree, or of one `shape` and `dtype`;
         or `into` tensors in arenas, or on a GPU in memory that can be shared, behind what torch's current stream has been given
         so far. New ones like a tensor of a GPU are on that GPU, unless `device` says otherwise. The future's result is the
-        tensor, or the tree. The rest as of `send`."""
+        tensor, or the tree. The rest as of `send`.
+
+        Raises: what `send` does, and what `empty` does where it makes the tensors; InvalidArgumentError too for `into` that is
+        in no memory of the daemon's. By the future: as of `send`.
+        """
         items, value = self._receives(like, shape, dtype, into, key, device)
         options = self._options(deadline, priority, route, continues)
         return Future(self._post("ferry_cross_host_receive", items, frm, options, ordered=into is not None), value)
@@ -341,7 +366,11 @@ class Session:
         route: str = "any",
     ) -> Prepared:
         """As `send`, but fired any number of times; the tensors are in arenas. `deadline`: until the other end is
-        prepared too."""
+        prepared too.
+
+        Raises: what `send` does; InvalidArgumentError too for a tensor that would have to be copied. How the batch ends,
+        ``fire`` and ``wait`` raise.
+        """
         items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
         return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
 
@@ -359,7 +388,8 @@ class Session:
         priority: int = 0,
         route: str = "any",
     ) -> Prepared:
-        """As `recv`, but fired any number of times: the same memory each time."""
+        """As `recv`, but fired any number of times: the same memory each time. Raises what `recv` does; how the batch ends,
+        ``fire`` and ``wait`` raise."""
         items, value = self._receives(like, shape, dtype, into, key, device)
         return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
 
@@ -377,7 +407,11 @@ class Session:
         continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
         """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
-        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared."""
+        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared.
+
+        Raises: what `send` does; InvalidArgumentError too for columns of different lengths, of another type, or beyond the
+        tensor.
+        """
         options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
 
@@ -394,7 +428,7 @@ class Session:
         route: str = "any",
         continues: Optional[Future[Any]] = None,
     ) -> Future[Tensor]:
-        """The other end of `send_many`: into `tensor`, which is the future's result."""
+        """The other end of `send_many`: into `tensor`, which is the future's result. Raises what `send_many` does."""
         options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
 
