@@ -31,7 +31,7 @@ from ferry._memory import view_of
 from ferry._post import place_of
 from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device, open_session
 from ferry._session import Session
-from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError
+from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 from ferry.torch import Layout, Region, _common
 
 log = logging.getLogger("ferry.vllm")
@@ -312,12 +312,15 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         return made
 
     def _into(self, wanted: _Wanted) -> Any:
-        """The live parameter, if all of it comes in one piece and the daemon sees it; else new memory."""
+        """The live parameter, or the part of it that this is, if the daemon sees that and it is of one stride; else new
+        memory."""
         assert self._session is not None
         parameter = self._parameters[wanted.parameter]
-        target = parameter.target if wanted.region == parameter.home else None
-        if target is not None and place_of(self._session, view_of(target)) is not None:
-            return target
+        if parameter.target is not None:
+            part = parameter.target[_box(wanted.region, parameter.home)]
+            with contextlib.suppress(InvalidArgumentError):  # strides into which nothing is received
+                if place_of(self._session, view_of(part)) is not None:
+                    return part
         device = torch.device(self.device)
         home = self._session.gpu_of(device.index or 0) if device.type == "cuda" else host_device(self._session)
         return self._session.empty(wanted.region.size, parameter.dtype, home)
@@ -331,7 +334,8 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                 arrived.setdefault(wanted.parameter, []).append((wanted.region, tensor))
         for index in sorted(arrived):
             parameter, parts = self._parameters[index], arrived[index]
-            seen = [(region, one if isinstance(one, torch.Tensor) else torch.from_dlpack(one)) for region, one in parts]
+            # What is of torch already has come to where it belongs.
+            seen = [(region, torch.from_dlpack(one)) for region, one in parts if not isinstance(one, torch.Tensor)]
             if len(seen) == 1 and seen[0][0] == parameter.home and parameter.target is None:
                 yield parameter.name, seen[0][1]
                 continue
@@ -339,9 +343,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             if target is None:
                 target = torch.empty(parameter.shape, dtype=getattr(torch, parameter.dtype), device=self.device)
             for region, tensor in seen:
-                if tensor is not target:
-                    box = zip(_less(region.offset, parameter.home.offset), region.size, strict=True)
-                    target[tuple(slice(begin, begin + size) for begin, size in box)].copy_(tensor)
+                target[_box(region, parameter.home)].copy_(tensor)
             if parameter.target is None:
                 yield parameter.name, target
 
@@ -367,6 +369,12 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
 
 def hash_of(text: str) -> int:
     return sum(text.encode())
+
+
+def _box(region: Region, home: Region) -> tuple[slice, ...]:
+    """A region as what has `home` is indexed."""
+    offset = _less(region.offset, home.offset)
+    return tuple(slice(begin, begin + size) for begin, size in zip(offset, region.size, strict=True))
 
 
 def _less(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:

@@ -202,6 +202,28 @@ def test_shards_of_all_ranks_arrive_as_whole_parameters(made):
     assert made.worker.routes and "any" not in made.worker.routes
 
 
+def test_parts_come_to_where_a_live_parameter_has_them(backend, nodes, monkeypatch):
+    """Rows and columns of two ranks, into memory that the daemon sees: without a piece beside it that is copied."""
+    worker, live = worker_of(backend), {}
+
+    def resolve(model, names, *_, **__):
+        for name in names:
+            live[name] = np.from_dlpack(worker._session.empty(VALUES[name].shape)).view(fake_torch_cpu.Tensor)
+        return [types.SimpleNamespace(name=name, tensor=live[name], direct=True) for name in names]
+
+    layout = sys.modules["vllm.distributed.weight_transfer.m2n_layout"]
+    monkeypatch.setattr(layout, "resolve_parameter_destinations", resolve)
+    made = group_of(backend, nodes, Client(worker))
+    monkeypatch.setattr(worker._session, "empty", None)
+    for version in (1, 2):
+        for engine in made.ranks:
+            engine.source.version = version
+        assert made.send() == [None, None]
+        assert all((live[name] == value + version).all() for name, value in VALUES.items()) and not worker.model.loaded
+    for engine in (worker, *made.ranks):
+        engine.shutdown()
+
+
 def test_the_lines_of_the_page(backend):
     """As they stand there, in a trainer of one rank: the worker has everything when they are through."""
     config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=0), model_config=None)
