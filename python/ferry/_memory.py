@@ -286,11 +286,11 @@ def view_of(array: Any) -> View:
     interface = getattr(array, "__array_interface__", None)
     if interface is not None and isinstance(interface.get("data"), tuple):
         kind = getattr(array, "dtype", None)
-        named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(interface["typestr"])
-        if named is None or interface["typestr"].startswith(">"):
-            raise invalid(
-                f"elements of {kind or interface['typestr']} have no type of Ferry: convert the array (.astype)", "tensor"
-            )
+        named = _numpy_dtypes.get(kind) if numpy is not None and isinstance(kind, numpy.dtype) else None
+        if named is None:
+            named = _interface_dtype(kind, interface["typestr"])
+            if numpy is not None and isinstance(kind, numpy.dtype):
+                _numpy_dtypes[kind] = named
         shape, strides = tuple(interface["shape"]), interface.get("strides")
         return View(interface["data"][0], shape, strides, named, array, named.bits < 8)
     if not hasattr(array, "__dlpack__"):
@@ -312,6 +312,14 @@ def view_of(array: Any) -> View:
 
 
 _torch_dtypes: dict[Any, DType] = {}
+_numpy_dtypes: dict[Any, DType] = {}  # NumPy makes a type's name anew each time
+
+
+def _interface_dtype(kind: Any, typestr: str) -> DType:
+    named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(typestr)
+    if named is None or typestr.startswith(">"):
+        raise invalid(f"elements of {kind or typestr} have no type of Ferry: convert the array (.astype)", "tensor")
+    return named
 
 
 def _cuda_view(tensor: Any) -> View:

@@ -27,7 +27,7 @@ from ferry import errors
 from ferry._dtypes import BY_NAME
 from ferry._future import Future
 from ferry._memory import Tensor, make_tensors, view_of
-from ferry._post import arena_of, place_of, placed
+from ferry._post import arena_of, place_of
 from ferry._session import Session
 from ferry.errors import (
     FailedPreconditionError,
@@ -298,8 +298,8 @@ class _Asker:
         groups: dict[int, dict[str, Any]] = {}
         copied = 0
         for i, (leaf, offset, size) in enumerate(said["parts"]):
-            tensor = part_of(session, offer.tensors[leaf], offset, size)
-            copied += not isinstance(tensor, _ranges()) and placed(session, view_of(tensor))[0] is None
+            tensor, shared = part_of(session, offer.tensors[leaf], offset, size)
+            copied += not shared
             groups.setdefault(said["to"][i], {})[str(i)] = tensor
         for to, some in groups.items():
             self._sends.append(
@@ -334,22 +334,22 @@ def host_device_or_none(session: Session) -> Optional[int]:
     return next((device.id for device in session.devices if device.kind == "host"), None)
 
 
-def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> Any:
-    """What `send` takes for a box of a tensor, None: for all of it. What is in no memory of the daemon's is made contiguous."""
+def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> tuple[Any, bool]:
+    """What `send` takes for a box of a tensor, None: for all of it, and whether it goes from where it is. What is in no memory
+    of the daemon's is made contiguous."""
     from ferry.torch import Region, _piece
 
     if isinstance(tensor, Tensor) and offset is None:
-        return tensor
+        return tensor, True
     try:
         shared = place_of(session, view_of(tensor)) is not None
     except errors.InvalidArgumentError:  # strides of which no transfer is made
         shared = False
     if shared and (offset is None or size is None):
-        return tensor
+        return tensor, True
     whole = Region((0,) * len(tensor.shape), tuple(tensor.shape))
-    return _piece(
-        tensor, whole, whole if offset is None or size is None else Region(tuple(offset), tuple(size)), copies=not shared
-    )
+    box = whole if offset is None or size is None else Region(tuple(offset), tuple(size))
+    return _piece(tensor, whole, box, copies=not shared), shared
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -364,7 +364,8 @@ class Pull:
     """Tensors that are on their way from a source. Posted, and asked for, when it is made; `wait` then gives them.
 
     leaves: of each part, as the source has described it. into: tensors in memory that the daemon sees, one for each part, None:
-    new ones, on `device`. who: as the source and its errors call this end.
+    new ones, on `device`. homes: the device of each of `into`, where that is known already. who: as the source and its errors
+    call this end.
     """
 
     def __init__(
@@ -377,6 +378,7 @@ class Pull:
         *,
         device: Optional[int] = None,
         into: Optional[Sequence[Any]] = None,
+        homes: Optional[Sequence[int]] = None,
         who: str = "",
         deadline: float = DEADLINE,
     ) -> None:
@@ -397,23 +399,19 @@ class Pull:
             return
         key = f"{name[:24]}/{secrets.token_hex(8)}"
         try:
-            to = self._post(session, leaves, key, deadline)
-            self._ask(parts, to, key, deadline)
+            to = [device_of(session, tensor) for tensor in self.tensors] if homes is None else list(homes)
+            self._ask(parts, to, key, deadline)  # first, so that both ends post at the same time
+            self._post(session, leaves, key, deadline)
         except BaseException:
             self._end()
             raise
 
-    def _post(self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float) -> list[int]:
-        """The receives, and the device of each."""
+    def _post(self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float) -> None:
         groups: dict[int, dict[str, Any]] = {}
-        to = []
         for i, (leaf, tensor) in enumerate(zip(leaves, self.tensors, strict=True)):
             groups.setdefault(leaf.device, {})[str(i)] = tensor
-            where = place_of(session, view_of(tensor)) if not isinstance(tensor, _ranges()) else None
-            to.append(arena_of(where).device if where is not None else described_device(session, tensor))
         for frm, some in groups.items():
             self._futures.append(session.recv(into=some, frm=frm, key=key, deadline=deadline))
-        return to
 
     def _ask(self, parts: Sequence[Part], to: list[int], key: str, deadline: float) -> None:
         host, port, token = self._address
@@ -588,6 +586,14 @@ class Presence:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def device_of(session: Session, tensor: Any) -> int:
+    """On which a receive into it is."""
+    if isinstance(tensor, Tensor):
+        return tensor.device
+    where = place_of(session, view_of(tensor)) if not isinstance(tensor, _ranges()) else None
+    return arena_of(where).device if where is not None else described_device(session, tensor)
 
 
 def described_device(session: Session, tensor: Any) -> int:

@@ -28,7 +28,7 @@ from vllm.distributed.weight_transfer.base import (
 
 from ferry._dtypes import BY_NAME
 from ferry._memory import view_of
-from ferry._post import place_of
+from ferry._post import arena_of, place_of
 from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device, open_session
 from ferry._session import Session
 from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
@@ -293,7 +293,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             by_rank.setdefault(wanted.rank, []).append(wanted)
         made = []
         for rank, some in by_rank.items():
-            into = [self._into(one) for one in some]
+            into = [self._into(one) for one in some]  # (tensor, device)
             made.append(
                 (
                     Pull(
@@ -302,7 +302,8 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                         offer,
                         [one.leaf for one in some],
                         [one.part for one in some],
-                        into=into,
+                        into=[tensor for tensor, _ in into],
+                        homes=[home for _, home in into],
                         who=f"{self._who}: from rank {rank}",
                         deadline=self._init.deadline,
                     ),
@@ -311,19 +312,21 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             )
         return made
 
-    def _into(self, wanted: _Wanted) -> Any:
+    def _into(self, wanted: _Wanted) -> tuple[Any, int]:
         """The live parameter, or the part of it that this is, if the daemon sees that and it is of one stride; else new
-        memory."""
+        memory. And its device."""
         assert self._session is not None
         parameter = self._parameters[wanted.parameter]
         if parameter.target is not None:
             part = parameter.target[_box(wanted.region, parameter.home)]
             with contextlib.suppress(InvalidArgumentError):  # strides into which nothing is received
-                if place_of(self._session, view_of(part)) is not None:
-                    return part
+                where = place_of(self._session, view_of(part))
+                if where is not None:
+                    return part, arena_of(where).device
         device = torch.device(self.device)
         home = self._session.gpu_of(device.index or 0) if device.type == "cuda" else host_device(self._session)
-        return self._session.empty(wanted.region.size, parameter.dtype, home)
+        made = self._session.empty(wanted.region.size, parameter.dtype, home)
+        return made, made.device
 
     def _landed(self, pulls: list[tuple[Pull, list[_Wanted]]], sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         arrived: dict[int, list[tuple[Region, Any]]] = {}
