@@ -88,8 +88,8 @@ class Future(Generic[T]):
     Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
     """
 
-    def __init__(self, posts: Sequence[Post], value: T) -> None:
-        self._posts, self._value = tuple(posts), value
+    def __init__(self, posts: Sequence[Post], value: T, copied_bytes: int = 0) -> None:
+        self._posts, self._value, self._copied_bytes = tuple(posts), value, copied_bytes
         self._error: Optional[FerryError] = None
         self._over = not posts
         self._lock = threading.Lock()
@@ -101,6 +101,12 @@ class Future(Generic[T]):
         """As ``ferryctl transfers`` and the logs have them."""
         return tuple(post.first_id + i for post in self._posts for i in range(len(post.keys)))
 
+    @property
+    def copied_bytes(self) -> int:
+        """How many bytes the call has copied, since they are in no memory that the daemon sees: of a receive none.
+        ``Session.explain`` says why, of each tensor."""
+        return self._copied_bytes
+
     def _first_id(self, session: Any) -> int:
         """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""
         if not self._posts:
@@ -110,7 +116,7 @@ class Future(Generic[T]):
         return self._posts[0].first_id
 
     def done(self) -> bool:
-        """True if all is over, well or not."""
+        """True if all is over, well or not. Raises nothing."""
         return self._over or all(post.over() for post in self._posts)
 
     def exception(self, timeout: Optional[float] = None) -> Optional[FerryError]:
@@ -128,7 +134,12 @@ class Future(Generic[T]):
         return self._error
 
     def result(self, timeout: Optional[float] = None) -> T:
-        """Waits; what came, or raises how it failed. Ctrl-C ends the wait, and the transfers go on."""
+        """Waits; what came, or raises how it failed. Ctrl-C ends the wait, and the transfers go on.
+
+        Raises: WaitTimeoutError if it is not over after `timeout` seconds, and goes on; DeadlineExceededError if its own
+        deadline came first; MismatchError, KeyInUseError, PeerClientGoneError, PoisonedError, CancelledError, AbortedError,
+        DaemonLostError, each with the ids and keys of the transfers that failed; ForkedError in a child of fork.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -137,7 +148,10 @@ class Future(Generic[T]):
     def wait_stream(self, stream: Any = None) -> T:
         """Has a CUDA stream wait, instead of the host: what is queued behind this call sees the bytes that came, and may
         write to those that were sent. Returns what ``result`` would, at once. `stream`: torch's, None: the current one of the
-        GPU. It goes on when the transfers are over, well or not: ``exception`` says which."""
+        GPU. It goes on when the transfers are over, well or not: ``exception`` says which.
+
+        Raises: FailedPreconditionError while the stream is captured, or if no torch of this process has opened CUDA.
+        """
         what = "a stream was to wait for a transfer"
         for post in self._posts:
             refuse_capture(what)
@@ -155,7 +169,8 @@ class Future(Generic[T]):
             check(_abi.library().ferry_batch_poison(post.handle, why.encode()))
 
     def routes(self) -> tuple[str, ...]:
-        """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none."""
+        """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none.
+        FailedPreconditionError if the session is closed."""
         lib = _abi.library()
         return tuple(
             _abi.ROUTES[lib.ferry_transfer_route(post.session.handle, post.first_id + i)]
@@ -165,7 +180,7 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
-        not block for long. What it raises goes to ``sys.unraisablehook``."""
+        not block for long. What it raises goes to ``sys.unraisablehook``. ForkedError in a child of fork."""
         for post in self._posts:
             if post.session.waiter.forked() and not self._over:
                 raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
@@ -263,7 +278,8 @@ class Prepared:
 
     def fire_stream(self, stream: Any = None) -> int:
         """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
-        by then. `stream`: torch's, None: the current one of the GPU."""
+        by then. `stream`: torch's, None: the current one of the GPU. Raises what ``Future.wait_stream`` does, and why the
+        batch has ended."""
         what = "a stream was to fire"
         refuse_capture(what)
         for handle in self._handles:
@@ -276,7 +292,8 @@ class Prepared:
         return self._fired.value
 
     def wait_stream(self, stream: Any = None, firing: Optional[int] = None) -> Any:
-        """Has a CUDA stream wait for firing `firing` (the last one if None), or the batch's end; `value`, at once."""
+        """Has a CUDA stream wait for firing `firing` (the last one if None), or the batch's end; `value`, at once. Raises what
+        ``Future.wait_stream`` does."""
         what = "a stream was to wait for a firing"
         refuse_capture(what)
         lib = _abi.library()

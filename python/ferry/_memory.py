@@ -105,6 +105,7 @@ class Tensor:
 
     @property
     def device(self) -> int:
+        """Ferry's global id of the device that it is on."""
         return self._arena.device
 
     @property
@@ -136,7 +137,8 @@ class Tensor:
         return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
 
     def view(self, shape: Shape, dtype: Any = None, offset: int = 0) -> Tensor:
-        """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`."""
+        """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`. InvalidArgumentError if they are not
+        inside."""
         kind = self._dtype if dtype is None else dtype_of(dtype)
         made = Tensor(self._arena, self._offset + offset, shape_of(shape), kind)
         if offset < 0 or offset + made.nbytes > self.nbytes:
@@ -155,7 +157,7 @@ class Tensor:
 
     def numpy(self) -> Any:
         """The same bytes as a NumPy array, bfloat16 and float8 by ml_dtypes. Of float4, which NumPy has one a byte and
-        Ferry two, a copy."""
+        Ferry two, a copy. UnimplementedError of a GPU's."""
         return self.__array__()
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
@@ -271,17 +273,24 @@ def view_of(array: Any) -> View:
         )
     if getattr(array, "is_cuda", False) and hasattr(array, "data_ptr"):
         return _cuda_view(array)
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(array, masked.MaskedArray):
+        raise invalid(
+            "a masked array is two: its elements, and which of them count, and the mask would be lost: send .filled(value), or "
+            "a dict of its .data and .mask",
+            "tensor",
+        )
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.generic):
         array = numpy.asarray(array)  # the interface of a scalar is that of memory which is gone at once
     interface = getattr(array, "__array_interface__", None)
     if interface is not None and isinstance(interface.get("data"), tuple):
         kind = getattr(array, "dtype", None)
-        named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(interface["typestr"])
-        if named is None or interface["typestr"].startswith(">"):
-            raise invalid(
-                f"elements of {kind or interface['typestr']} have no type of Ferry: convert the array (.astype)", "tensor"
-            )
+        named = _numpy_dtypes.get(kind) if numpy is not None and isinstance(kind, numpy.dtype) else None
+        if named is None:
+            named = _interface_dtype(kind, interface["typestr"])
+            if numpy is not None and isinstance(kind, numpy.dtype):
+                _numpy_dtypes[kind] = named
         shape, strides = tuple(interface["shape"]), interface.get("strides")
         return View(interface["data"][0], shape, strides, named, array, named.bits < 8)
     if not hasattr(array, "__dlpack__"):
@@ -303,6 +312,14 @@ def view_of(array: Any) -> View:
 
 
 _torch_dtypes: dict[Any, DType] = {}
+_numpy_dtypes: dict[Any, DType] = {}  # NumPy makes a type's name anew each time
+
+
+def _interface_dtype(kind: Any, typestr: str) -> DType:
+    named = _dtypes.BY_NAME.get(getattr(kind, "name", "")) or _dtypes.BY_TYPESTR.get(typestr)
+    if named is None or typestr.startswith(">"):
+        raise invalid(f"elements of {kind or typestr} have no type of Ferry: convert the array (.astype)", "tensor")
+    return named
 
 
 def _cuda_view(tensor: Any) -> View:

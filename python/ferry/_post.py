@@ -12,7 +12,7 @@ from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
 from ferry._imports import PoolPlaces
 from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
-from ferry.errors import check, invalid
+from ferry.errors import InvalidArgumentError, check, invalid
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
 _RANGE = struct.Struct("@QQQ")
@@ -149,20 +149,42 @@ def _table(places: Places, blocks: Blocks) -> Table:
         )
     arena, offset, nbytes = where[0]
     size = blocks.block_bytes or (nbytes // view.shape[0] if view.shape and view.shape[0] else 0)
-    if not size:
-        raise invalid("blocks need block_bytes, or a tensor with rows", "block_bytes")
-    given: Any = blocks.indices
+    if size < 1:
+        raise invalid("blocks need block_bytes of 1 or more, or a tensor with rows", "block_bytes")
+    return Table(arena, offset, size, _indices(blocks.indices, size, nbytes))
+
+
+def _indices(given: Any, size: int, nbytes: int) -> Any:
+    """As the library takes them, each of a block that lies in the `nbytes` of the tensor: the library itself knows the arena
+    alone, in which other tensors are too."""
+    if getattr(given, "ndim", 1) != 1:
+        raise invalid(f"block indices are integers in one row, not of shape {tuple(given.shape)}", "indices")
     if getattr(getattr(given, "dtype", None), "name", "") == "uint64" and given.flags.c_contiguous:
         made = (ctypes.c_uint64 * len(given)).from_buffer_copy(given)
+        first, last = 0, int(given.max(initial=0))
     else:
         given = given.tolist() if hasattr(given, "tolist") else list(given)
-        if any(index < 0 for index in given):
-            raise invalid(f"a block index is negative: {min(given)}", "indices")
-        made = (ctypes.c_uint64 * len(given))(*given)
-    return Table(arena, offset, size, made)
+        try:
+            first, last = min(given, default=0), max(given, default=0)
+            made = (ctypes.c_uint64 * len(given))(*given)
+        except TypeError:
+            raise invalid("block indices are integers", "indices") from None
+    if first < 0:
+        raise invalid(f"a block index is negative: {first}", "indices")
+    if len(given) and (last + 1) * size > nbytes:
+        beyond = f"block {last} is not inside the tensor, which has {nbytes // size} blocks of {size} bytes"
+        raise InvalidArgumentError(beyond, "RANGE_INVALID", (("indices", beyond),))  # as the library says of an arena
+    return made
 
 
-def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], list[Arena]]:
+class Copies(NamedTuple):
+    """What a call had to copy: into which arenas of the stage, and how many bytes."""
+
+    arenas: list[Arena]
+    nbytes: int
+
+
+def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
     places = Places(session)
@@ -210,7 +232,7 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
 
 def _copies(
     session: Any, device: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]
-) -> tuple[list[Item], list[Arena]]:
+) -> tuple[list[Item], Copies]:
     arenas = []
     for ordinal in sorted({view.ordinal for _, _, view in staged}):
         some = [entry for entry in staged if entry[2].ordinal == ordinal]
@@ -222,7 +244,7 @@ def _copies(
                 "tensor",
             )
         arenas.append(_copy(session, where, ordinal, some, items))
-    return [item for item in items if item is not None], arenas
+    return [item for item in items if item is not None], Copies(arenas, sum(view.nbytes for _, _, view in staged))
 
 
 def _copy(session: Any, device: int, ordinal: int, staged: list[tuple[int, bytes, View]], items: list[Optional[Item]]) -> Arena:

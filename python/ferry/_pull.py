@@ -27,7 +27,7 @@ from ferry import errors
 from ferry._dtypes import BY_NAME
 from ferry._future import Future
 from ferry._memory import Tensor, make_tensors, view_of
-from ferry._post import arena_of, place_of, placed
+from ferry._post import arena_of, place_of
 from ferry._session import Session
 from ferry.errors import (
     FailedPreconditionError,
@@ -109,10 +109,10 @@ def describe(session: Session, tensors: Sequence[Any]) -> list[Leaf]:
 
 
 class Taken:
-    """How the takers of an offer have fared; `changed` is notified."""
+    """How the takers of an offer have fared; `changed`, which is the source's, is notified."""
 
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
         self.arrived: set[str] = set()
         self.failed: dict[str, FerryError] = {}
 
@@ -141,6 +141,7 @@ class Source:
         self._offers: dict[str, _Offer] = {}
         self._lock = threading.Lock()
         self._askers: set[_Asker] = set()
+        self._changed = threading.Condition()
         self._selector = selectors.DefaultSelector()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family)
@@ -157,7 +158,7 @@ class Source:
         say, is for `ask`."""
         leaves = describe(self.session, tensors)
         with self._lock:
-            self._offers[name] = _Offer(list(tensors), leaves, Taken(), info)
+            self._offers[name] = _Offer(list(tensors), leaves, Taken(self._changed), info)
         with contextlib.suppress(OSError):
             self._wake.send(b"!")  # whoever waits for it
         return leaves
@@ -297,8 +298,8 @@ class _Asker:
         groups: dict[int, dict[str, Any]] = {}
         copied = 0
         for i, (leaf, offset, size) in enumerate(said["parts"]):
-            tensor = part_of(session, offer.tensors[leaf], offset, size)
-            copied += not isinstance(tensor, _ranges()) and placed(session, view_of(tensor))[0] is None
+            tensor, shared = part_of(session, offer.tensors[leaf], offset, size)
+            copied += not shared
             groups.setdefault(said["to"][i], {})[str(i)] = tensor
         for to, some in groups.items():
             self._sends.append(
@@ -333,22 +334,22 @@ def host_device_or_none(session: Session) -> Optional[int]:
     return next((device.id for device in session.devices if device.kind == "host"), None)
 
 
-def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> Any:
-    """What `send` takes for a box of a tensor, None: for all of it. What is in no memory of the daemon's is made contiguous."""
+def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> tuple[Any, bool]:
+    """What `send` takes for a box of a tensor, None: for all of it, and whether it goes from where it is. What is in no memory
+    of the daemon's is made contiguous."""
     from ferry.torch import Region, _piece
 
     if isinstance(tensor, Tensor) and offset is None:
-        return tensor
+        return tensor, True
     try:
         shared = place_of(session, view_of(tensor)) is not None
     except errors.InvalidArgumentError:  # strides of which no transfer is made
         shared = False
     if shared and (offset is None or size is None):
-        return tensor
+        return tensor, True
     whole = Region((0,) * len(tensor.shape), tuple(tensor.shape))
-    return _piece(
-        tensor, whole, whole if offset is None or size is None else Region(tuple(offset), tuple(size)), copies=not shared
-    )
+    box = whole if offset is None or size is None else Region(tuple(offset), tuple(size))
+    return _piece(tensor, whole, box, copies=not shared), shared
 
 
 def keep_alive(connection: socket.socket) -> None:
@@ -363,7 +364,8 @@ class Pull:
     """Tensors that are on their way from a source. Posted, and asked for, when it is made; `wait` then gives them.
 
     leaves: of each part, as the source has described it. into: tensors in memory that the daemon sees, one for each part, None:
-    new ones, on `device`. who: as the source and its errors call this end.
+    new ones, on `device`. homes: the device of each of `into`, where that is known already. who: as the source and its errors
+    call this end.
     """
 
     def __init__(
@@ -376,6 +378,7 @@ class Pull:
         *,
         device: Optional[int] = None,
         into: Optional[Sequence[Any]] = None,
+        homes: Optional[Sequence[int]] = None,
         who: str = "",
         deadline: float = DEADLINE,
     ) -> None:
@@ -396,23 +399,19 @@ class Pull:
             return
         key = f"{name[:24]}/{secrets.token_hex(8)}"
         try:
-            to = self._post(session, leaves, key, deadline)
-            self._ask(parts, to, key, deadline)
+            to = [device_of(session, tensor) for tensor in self.tensors] if homes is None else list(homes)
+            self._ask(parts, to, key, deadline)  # first, so that both ends post at the same time
+            self._post(session, leaves, key, deadline)
         except BaseException:
             self._end()
             raise
 
-    def _post(self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float) -> list[int]:
-        """The receives, and the device of each."""
+    def _post(self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float) -> None:
         groups: dict[int, dict[str, Any]] = {}
-        to = []
         for i, (leaf, tensor) in enumerate(zip(leaves, self.tensors, strict=True)):
             groups.setdefault(leaf.device, {})[str(i)] = tensor
-            where = place_of(session, view_of(tensor)) if not isinstance(tensor, _ranges()) else None
-            to.append(arena_of(where).device if where is not None else described_device(session, tensor))
         for frm, some in groups.items():
             self._futures.append(session.recv(into=some, frm=frm, key=key, deadline=deadline))
-        return to
 
     def _ask(self, parts: Sequence[Part], to: list[int], key: str, deadline: float) -> None:
         host, port, token = self._address
@@ -536,12 +535,14 @@ def ask(address: Address, name: str, timeout: float) -> tuple[list[Leaf], Any]:
 
 
 class Presence:
-    """Lets a source know that a taker of an offer lives: it is failed unless `done` is called before it goes away."""
+    """Lets a source know that a taker of an offer lives: it is failed unless `done` is called before it goes away. Once it is
+    made the source knows of it."""
 
     def __init__(self, address: Address, name: str, who: str, deadline: float = DEADLINE) -> None:
+        self._connection: Optional[socket.socket] = None
         try:
-            self._connection = socket.create_connection(address[:2], min(deadline, _CONNECT_TIMEOUT))
-            keep_alive(self._connection)
+            connection = self._connection = socket.create_connection(address[:2], min(deadline, _CONNECT_TIMEOUT))
+            keep_alive(connection)
             request = {
                 "token": address.token,
                 "name": name,
@@ -551,22 +552,48 @@ class Presence:
                 "parts": [],
                 "deadline": deadline,
             }
-            self._connection.sendall(json.dumps(request).encode() + b"\n")
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = bytearray()
+            while not answer.endswith(b"\n"):
+                data = connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionError("it has closed the connection")
+                answer += data
         except OSError as error:
+            self.close()
             raise UnavailableError(
                 f"the process that has {name!r} cannot be reached at {address.host}:{address.port} ({error})",
                 "PEER_UNREACHABLE",
             ) from None
+        said = json.loads(bytes(answer))
+        if "error" in said:
+            self.close()
+            kind = getattr(errors, said["error"], InternalError)
+            raise kind(f"the process that has {name!r}: {said['message']}", said["reason"])
 
     def done(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.sendall(b'{"done": true}\n')
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.sendall(b'{"done": true}\n')
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def __enter__(self) -> Presence:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self.close()
+
+
+def device_of(session: Session, tensor: Any) -> int:
+    """On which a receive into it is."""
+    if isinstance(tensor, Tensor):
+        return tensor.device
+    where = place_of(session, view_of(tensor)) if not isinstance(tensor, _ranges()) else None
+    return arena_of(where).device if where is not None else described_device(session, tensor)
 
 
 def described_device(session: Session, tensor: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import operator
 import os
 import weakref
@@ -22,8 +23,9 @@ from ferry._stage import Kept, Stage
 from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
-from ferry.errors import FailedPreconditionError, NotFoundError, check, invalid
+from ferry.errors import FailedPreconditionError, NotAllowedError, NotFoundError, check, invalid, not_allowed
 
+log = logging.getLogger("ferry")
 DOMAIN_BYTES = 32
 
 
@@ -61,6 +63,14 @@ def domain_of(domain: Union[str, bytes, None]) -> bytes:
     return made
 
 
+def seconds(given: Any, what: str, form: str) -> float:
+    """A time that somebody gave as an argument, as a number; what is none is refused by the argument's name."""
+    try:
+        return float(given + 0)  # of text there is no sum, though it may be made a number
+    except TypeError:
+        raise invalid(f"a {what} is a time in {form}, not {given!r}", what) from None
+
+
 class Session:
     """A session with the node's daemon, and a context manager.
 
@@ -74,6 +84,10 @@ class Session:
     UnavailableError if no daemon listens there, NotAllowedError if this user may not connect.
     """
 
+    # Of the class too, for one that was never begun, as after a mistyped option: it is closed as well.
+    _handle: Optional[int] = None
+    _pid = 0
+
     def __init__(
         self,
         client_dir: Union[str, os.PathLike[str], None] = None,
@@ -83,15 +97,17 @@ class Session:
         timeout: float = 10.0,
         reattach: bool = True,
     ) -> None:
-        self._handle: Optional[int] = None
         lib, self._domain = _abi.library(), domain_of(domain)
         options = _abi.SessionOptions(struct_size=ctypes.sizeof(_abi.SessionOptions))
         options.client_dir = None if client_dir is None else os.fsencode(client_dir)
         options.name = None if name is None else name.encode()
-        options.timeout_ns = max(1, int(timeout * 1e9))
+        options.timeout_ns = max(1, int(seconds(timeout, "timeout", "seconds") * 1e9))
         options.no_reattach = not reattach
         handle = ctypes.c_void_p()
-        check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+        try:
+            check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+        except NotAllowedError as error:
+            raise not_allowed(error) from None
         assert handle.value is not None
         self._begin(handle.value)
         _open.add(self)
@@ -114,7 +130,7 @@ class Session:
 
     @property
     def handle(self) -> int:
-        """ferry_session*, for the C ABI."""
+        """ferry_session*, for the C ABI. FailedPreconditionError if the session is closed."""
         if self._handle is None:
             raise FailedPreconditionError("the session is closed", "FIELD_INVALID")
         return self._handle
@@ -126,10 +142,11 @@ class Session:
 
     @property
     def node(self) -> str:
+        """The name of the node whose daemon this is."""
         return str(_abi.library().ferry_session_node(self.handle).decode())
 
     def close(self) -> None:
-        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once."""
+        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once. Raises nothing."""
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
             return
@@ -165,14 +182,19 @@ class Session:
     def join(self, name: str, device: Optional[DeviceLike] = None) -> None:
         """Member `name` of the session's domain on a device of the node (None: on each) until the session ends. What
         waits for a device whose last member is gone ends with PEER_CLIENT_GONE within a second, at any node, and so
-        does what is posted later, until somebody joins again. Everybody who posts there must join."""
+        does what is posted later, until somebody joins again. Everybody who posts there must join.
+
+        Raises: InvalidArgumentError for a name that is empty or longer than 64 bytes; NotFoundError for a device that is not
+        this node's; ResourceExhaustedError where the session has joined on 64 already; UnavailableError while the daemon is
+        away.
+        """
         for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
             check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, name.encode()))
 
     # ---- Devices
 
     def cluster_devices(self) -> tuple[Device, ...]:
-        """The devices that the daemon knows now, of all nodes: a call to it."""
+        """The devices that the daemon knows now, of all nodes: a call to it. UnavailableError while it is away."""
         lib, listed = _abi.library(), ctypes.c_void_p()
         check(lib.ferry_cluster_devices(self.handle, ctypes.byref(listed)))
         try:
@@ -187,7 +209,8 @@ class Session:
         return made
 
     def device_id(self, device: Optional[DeviceLike]) -> int:
-        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device."""
+        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device.
+        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these."""
         if device is None:
             return self.devices[0].id
         if isinstance(device, Device):
@@ -210,10 +233,12 @@ class Session:
         return self._cluster[name].id
 
     def is_gpu(self, device: int) -> bool:
+        """Whether a global id is that of a GPU of this node. Raises nothing."""
         return device in self._gpus
 
     def gpu_of(self, ordinal: int) -> Optional[int]:
-        """The global id of a GPU by its number in this process, as torch has it; None if the daemon has it not."""
+        """The global id of a GPU by its number in this process, as torch has it; None if the daemon has it not.
+        NotFoundError if this process has no CUDA."""
         uuids = _cuda.driver().uuids
         uuid = uuids[ordinal] if 0 <= ordinal < len(uuids) else b""
         return next((device for device, known in self._gpus.items() if known == uuid), None)
@@ -231,15 +256,21 @@ class Session:
     # ---- Memory
 
     def empty(self, shape: Shape, dtype: Any = "float32", device: Optional[DeviceLike] = None) -> Tensor:
-        """A tensor in memory that the daemon sees, so that it moves without a copy; zeros at first."""
+        """A tensor in memory that the daemon sees, so that it moves without a copy; zeros at first.
+
+        Raises: InvalidArgumentError for the shape or the type; NotFoundError for a device that is not this node's;
+        ResourceExhaustedError where its memory, or the user's share of it, is full; UnavailableError while the daemon is away;
+        FailedPreconditionError if the session is closed.
+        """
         return make_tensors(self, self.device_id(device), [(shape_of(shape), dtype_of(dtype))])[0]
 
     def empty_like(self, tree: Any, device: Optional[DeviceLike] = None) -> Any:
-        """A tree of tensors of the shapes and types of `tree`'s, in one arena."""
+        """A tree of tensors of the shapes and types of `tree`'s, in one arena. Raises what `empty` does."""
         return self._new_like(keyed(tree, "-"), device)
 
     def explain(self, tensor: Any) -> str:
-        """How a send would take this tensor: where it is, or that it is copied once, and why."""
+        """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
+        would."""
         view = view_of(tensor)
         where, how = placed(self, view)
         if where is None and view.ordinal >= 0:
@@ -281,13 +312,21 @@ class Session:
         route: insists on one ("local", "tcp", ...).
         continues: a future of this session. While its first transfer is in flight, a daemon that drains takes this one too:
         for work in several posts, such as the chunks of one file.
+
+        Raises: InvalidArgumentError for an argument, its name in `violations`; NotFoundError for a device that is not known;
+        ResourceExhaustedError where a queue or a quota is full; UnavailableError while the daemon is away or drains;
+        FailedPreconditionError if the session is closed, or the current stream is captured; ForkedError in a child of fork.
+        Those of the transfers come by the future: DeadlineExceededError, MismatchError, KeyInUseError, PeerClientGoneError,
+        PoisonedError, CancelledError, AbortedError, DaemonLostError, or FailedPreconditionError for a route that does not do.
         """
         options = self._options(deadline, priority, route, continues)
-        items, staged = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
+        items, copies = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
         posts = self._post("ferry_cross_host_send", items, to, options)
-        for arena in staged:
+        for arena in copies.arenas:
             self.stage.give(arena, [post.end for post in posts])
-        return Future(posts, None)
+        if copies.nbytes:
+            log.debug("send of key %r: %d bytes were copied; Session.explain says why of each tensor", key, copies.nbytes)
+        return Future(posts, None, copies.nbytes)
 
     def recv(
         self,
@@ -307,7 +346,11 @@ class Session:
         """Receives from device `frm` new tensors on `device`, `like` a tensor or a tree, or of one `shape` and `dtype`;
         or `into` tensors in arenas, or on a GPU in memory that can be shared, behind what torch's current stream has been given
         so far. New ones like a tensor of a GPU are on that GPU, unless `device` says otherwise. The future's result is the
-        tensor, or the tree. The rest as of `send`."""
+        tensor, or the tree. The rest as of `send`.
+
+        Raises: what `send` does, and what `empty` does where it makes the tensors; InvalidArgumentError too for `into` that is
+        in no memory of the daemon's. By the future: as of `send`.
+        """
         items, value = self._receives(like, shape, dtype, into, key, device)
         options = self._options(deadline, priority, route, continues)
         return Future(self._post("ferry_cross_host_receive", items, frm, options, ordered=into is not None), value)
@@ -323,7 +366,11 @@ class Session:
         route: str = "any",
     ) -> Prepared:
         """As `send`, but fired any number of times; the tensors are in arenas. `deadline`: until the other end is
-        prepared too."""
+        prepared too.
+
+        Raises: what `send` does; InvalidArgumentError too for a tensor that would have to be copied. How the batch ends,
+        ``fire`` and ``wait`` raise.
+        """
         items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
         return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
 
@@ -341,7 +388,8 @@ class Session:
         priority: int = 0,
         route: str = "any",
     ) -> Prepared:
-        """As `recv`, but fired any number of times: the same memory each time."""
+        """As `recv`, but fired any number of times: the same memory each time. Raises what `recv` does; how the batch ends,
+        ``fire`` and ``wait`` raise."""
         items, value = self._receives(like, shape, dtype, into, key, device)
         return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
 
@@ -359,7 +407,11 @@ class Session:
         continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
         """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
-        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared."""
+        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared.
+
+        Raises: what `send` does; InvalidArgumentError too for columns of different lengths, of another type, or beyond the
+        tensor.
+        """
         options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
 
@@ -376,7 +428,7 @@ class Session:
         route: str = "any",
         continues: Optional[Future[Any]] = None,
     ) -> Future[Tensor]:
-        """The other end of `send_many`: into `tensor`, which is the future's result."""
+        """The other end of `send_many`: into `tensor`, which is the future's result. Raises what `send_many` does."""
         options = self._options(deadline, priority, route, continues)
         return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
 
@@ -410,8 +462,13 @@ class Session:
     def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
         if route not in _abi.ROUTES:
             raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
-        if deadline is not None and not 0 < deadline <= 365 * 86400:
-            raise invalid(f"a deadline is a time in seconds from now, at most a year, not {deadline}", "deadline")
+        form = "seconds from now, at most a year"
+        if deadline is not None and not 0 < seconds(deadline, "deadline", form) <= 365 * 86400:
+            raise invalid(f"a deadline is a time in {form}, not {deadline}", "deadline")
+        try:
+            priority = operator.index(priority)
+        except TypeError:
+            raise invalid(f"a priority is an integer from -100 to 100, not {priority!r}", "options.priority") from None
         options = _abi.PostOptions(struct_size=ctypes.sizeof(_abi.PostOptions))
         if self._domain:
             options.domain = ctypes.cast(ctypes.c_char_p(self._domain), ctypes.c_void_p)

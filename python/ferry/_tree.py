@@ -7,6 +7,7 @@ bytes of a key the end is replaced by a hash of the whole, alike at both ends.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import operator
 from collections.abc import Callable
@@ -51,7 +52,16 @@ def flatten(tree: Any) -> tuple[list[tuple[tuple[str, ...], Any]], Callable[[lis
             return lambda values: None
         if isinstance(node, dict):
             parts = {name: walk(child, (*path, str(name))) for name, child in node.items()}
-            return lambda values: {name: part(values) for name, part in parts.items()}
+            if type(node) is dict:
+                return lambda values: {name: part(values) for name, part in parts.items()}
+
+            def again(values: list[Any]) -> Any:
+                like = copy.copy(node)  # OrderedDict, defaultdict, and what they know beside: what is in it is replaced
+                for name, part in parts.items():
+                    like[name] = part(values)
+                return like
+
+            return again
         if isinstance(node, (list, tuple)):
             names = getattr(node, "_fields", None) or range(len(node))
             made = [walk(child, (*path, str(name))) for name, child in zip(names, node, strict=True)]

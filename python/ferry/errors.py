@@ -7,6 +7,8 @@ ValueError, PermissionError, LookupError), and survives pickling.
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any, Optional
 
 from ferry import _abi
@@ -189,6 +191,21 @@ _BY_REASON: dict[str, type[FerryError]] = {
 }
 
 
+# Of the three that a receive is told: not of routes, nor of what is prepared at one end only.
+_DIFFERS = re.compile(r"the send has ([0-9]|type |shape )")
+
+
+def for_python(reason: str, message: str) -> str:
+    """The library's text, with what a program of this package does about it."""
+    if reason == "DAEMON_LOST":
+        return message.replace("ferry_session_wait", "Session.wait_daemon")
+    if reason == "WAITING_FOR_PEER" and "in another domain" in message:
+        return f"{message}; both sessions need the same domain= or $FERRY_DOMAIN_FILE, or the same user without either"
+    if reason == "TRANSFER_MISMATCH" and _DIFFERS.search(message):
+        return f"{message}; give recv the sender's dtype= and shape=, or like= a tensor such as the sender's"
+    return message
+
+
 def take(status: Any, ids: tuple[int, ...] = (), keys: tuple[bytes, ...] = ()) -> Optional[FerryError]:
     """The exception of a ferry_status, which is freed; None for NULL."""
     if not status:
@@ -196,7 +213,7 @@ def take(status: Any, ids: tuple[int, ...] = (), keys: tuple[bytes, ...] = ()) -
     lib = _abi.library()
     code = lib.ferry_status_code(status)
     reason = lib.ferry_status_reason(status).decode()
-    message = lib.ferry_status_message(status).decode(errors="replace")
+    message = for_python(reason, lib.ferry_status_message(status).decode(errors="replace"))
     violations = tuple(
         (
             lib.ferry_status_violation_field(status, i).decode(errors="replace"),
@@ -218,6 +235,16 @@ def check(status: Any) -> None:
     error = take(status)
     if error is not None:
         raise error
+
+
+def not_allowed(error: NotAllowedError) -> NotAllowedError:
+    """Of a daemon's socket: who this is, and which settings let others in."""
+    said = (
+        f"{error.message}. This process is user {os.geteuid()} of groups {sorted({os.getegid(), *os.getgroups()})}; who may "
+        "attach, the daemon's sockets.client.mode and sockets.client.group say, and each directory above the sockets must "
+        "let this user through (`ls -ld` of them): join that group, or have the daemon's operator change the settings"
+    )
+    return NotAllowedError(said, error.reason, error.violations, error.retry_after)
 
 
 def invalid(message: str, field: str) -> InvalidArgumentError:

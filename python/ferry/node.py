@@ -91,7 +91,7 @@ class LocalNode:
         self._await(timeout)
 
     def session(self, **options: Any) -> Session:
-        """A session with it; `options` are those of `Session`."""
+        """A session with it; `options` are those of `Session`, and so is what it raises. UnavailableError if it is closed."""
         return Session(self.client_dir, **options)
 
     @property
@@ -101,16 +101,19 @@ class LocalNode:
 
     @property
     def pid(self) -> int:
+        """The daemon's process. ProcessLookupError if the node is closed."""
         if self._process is None:
             raise ProcessLookupError("the node is closed")
         return self._process.pid
 
     def log(self) -> str:
+        """What the daemon has logged so far. FileNotFoundError if the node is closed."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Ends the daemon; what is in flight has a second to end. Twice is once."""
+        """Ends the daemon, by force after `timeout` seconds; what is in flight has a second to end. Twice is once. Raises
+        nothing."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
@@ -153,7 +156,10 @@ class LocalNode:
 
 
 def local_node(host_devices: int = 2, name: str = "local", timeout: float = 10.0) -> LocalNode:
-    """Starts a private daemon with `host_devices` devices and waits, `timeout` seconds at most, until it serves."""
+    """Starts a private daemon with `host_devices` devices and waits, `timeout` seconds at most, until it serves.
+
+    Raises: FileNotFoundError if there is no ferryd; UnavailableError, with what the daemon has logged, if it does not serve.
+    """
     return LocalNode(host_devices, name, timeout)
 
 

@@ -185,7 +185,7 @@ def send_shards(
         if source == rank:
             piece = _piece(local, home, region, copies=not shared)
             futures.append(session.send(piece, to=devices[needs], key=_piece_key(key, source, needs), **options))
-    return Future([post for future in futures for post in future._posts], None)
+    return Future([post for future in futures for post in future._posts], None, sum(future.copied_bytes for future in futures))
 
 
 def recv_shards(

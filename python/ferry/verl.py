@@ -9,11 +9,13 @@ docs/python.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Optional
 
 import torch
+from verl.checkpoint_engine import base
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
 from ferry._pull import DEADLINE, Address, Pull, Source, ask, host_device, open_session
@@ -43,6 +45,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._source: Optional[Source] = None
         self._rank, self._ranks, self._peers = -1, 0, []  # type: tuple[int, int, list[Any]]
         self._sent, self._due = 0, 0
+        self._step: Optional[int] = None  # of the last version
         self._kept: list[str] = []  # the offers of the last version
         self.routes: list[str] = []
 
@@ -52,7 +55,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             self._session = open_session("verl", self._client_dir)
         if self._source is None:
             self._source = Source(self._session, self._host or _address_of_node())
-        return {"address": list(self._source.address), "node": self._session.node, "sent": self._sent}
+        return {"address": list(self._source.address), "node": self._session.node, "sent": self._sent, "step": self._step}
 
     @classmethod
     def build_topology(
@@ -75,6 +78,16 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 "due": [due] * rollout_world_size,
             },
         )
+
+    @staticmethod
+    def join_topology(rollout_world_size: int, actors: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """What `build_topology` has for rollouts, of ones that join: due is the last version, which is there already."""
+        return {
+            "rank": [-1] * rollout_world_size,
+            "ranks": [len(actors)] * rollout_world_size,
+            "peers": [actors] * rollout_world_size,
+            "due": [min((one["sent"] for one in actors), default=0)] * rollout_world_size,
+        }
 
     def init_process_group(self, rank: int, ranks: int, peers: list[Any], due: int) -> None:
         """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes."""
@@ -106,7 +119,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             bucket.append((name, kept))
             size += tensor.numel() * tensor.element_size()
         self._offer(bucket, global_steps, last=True)
-        self._sent = self._due
+        self._sent, self._step = self._due, global_steps
         for offer in before:  # whoever fetches the version before still gets what it has asked for
             self._source.withdraw(offer)
 
@@ -126,13 +139,13 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             yield one
 
     async def join(self, actors: list[dict[str, Any]]) -> AsyncIterator[tuple[str, Any]]:
-        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others."""
+        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others.
+        `join_replicas` does this for the replicas of verl's manager. FailedPreconditionError if nothing was sent yet."""
         self.prepare()
-        last = min((one["sent"] for one in actors), default=0)
-        if not last:
+        self.init_process_group(**{name: values[0] for name, values in self.join_topology(1, actors).items()})
+        if not self._due:
             raise FailedPreconditionError("no version of the weights was sent yet", "FIELD_INVALID")
-        self._peers = actors
-        async for one in self._received(last, None):
+        async for one in self._received(self._due, None):
             yield one
 
     async def _received(self, version: int, step: Optional[int]) -> AsyncIterator[tuple[str, Any]]:
@@ -189,6 +202,55 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             session.close()
 
 
+async def join_replicas(manager: Any, replicas: Sequence[Any]) -> Optional[int]:
+    """Adds rollout replicas to verl's ``CheckpointEngineManager``, with the last version of the weights: call it in place of
+    ``manager.add_replicas(replicas)``, which leaves them without weights until the next ``update_weights``.
+
+    What the manager does to all replicas at an update is done to these alone: their requests end, their KV cache is given up,
+    each of their workers fetches from all actors, and they go on. The other replicas and the actors' training are not
+    disturbed. Returns the step that they have then; None if nothing was sent yet: then they are added as they are. Not while
+    ``manager.update_weights`` runs, which may take that version away.
+
+    Raises: what fetching raises (PeerClientGoneError, UnavailableError, DeadlineExceededError), as Ray hands it on. The
+    replicas are not added then, and do not go on: they have no weights.
+
+    Tested after upstream's tests/checkpoint_engine: test_replica_weight_recovery_on_cpu.py (one replica gets what is current,
+    and the healthy ones are left alone; who could not is not resumed) and test_manager_cleanup_on_cpu.py (finalize and the KV
+    cache after a failure).
+    """
+    actors = await asyncio.to_thread(base.ray.get, _asked(manager.actor_wg, "prepare"))
+    if not replicas or not min((one["sent"] for one in actors), default=0):
+        manager.add_replicas(list(replicas))
+        return None
+    step: Optional[int] = actors[0]["step"]
+    group = base.RayWorkerGroup(
+        worker_handles=[worker for replica in replicas for worker in replica.workers],
+        ray_cls_with_init=base.RayClassWithInitArgs(cls=base._worker_cls),
+    )
+    await asyncio.gather(*(replica.abort_all_requests() for replica in replicas))
+    await asyncio.gather(*(replica.release_kv_cache() for replica in replicas))
+    try:
+        await asyncio.to_thread(base.ray.get, _asked(group, "prepare"))
+        topology = manager.backend_cls.join_topology(group.world_size, actors)
+        await asyncio.to_thread(base.ray.get, _asked(group, "init_process_group", **topology))
+        await asyncio.to_thread(base.ray.get, group.update_weights(global_steps=step))
+    except BaseException:  # which is what is told, whatever else fails now
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(base.ray.get, _asked(group, "finalize"))
+        await asyncio.gather(*(replica.resume_kv_cache() for replica in replicas), return_exceptions=True)
+        raise
+    await asyncio.to_thread(base.ray.get, _asked(group, "finalize"))
+    await asyncio.gather(*(replica.resume_kv_cache() for replica in replicas))
+    await asyncio.gather(*(replica.resume_generation() for replica in replicas))
+    manager.add_replicas(list(replicas))
+    return step
+
+
+def _asked(group: Any, method: str, **arguments: list[Any]) -> Any:
+    """A call of the engine in each worker of a group of verl's; each argument has a value for each worker."""
+    return group.execute_checkpoint_engine([method] * group.world_size, **arguments)
+
+
 def _name(version: int, bucket: int) -> str:
     return f"verl-{version}-{bucket}"
 
@@ -216,4 +278,4 @@ async def _each(weights: Any) -> AsyncIterator[Any]:
             yield one
 
 
-__all__ = ["FerryCheckpointEngine"]
+__all__ = ["FerryCheckpointEngine", "join_replicas"]

@@ -28,14 +28,15 @@ from vllm.distributed.weight_transfer.base import (
 
 from ferry._dtypes import BY_NAME
 from ferry._memory import view_of
-from ferry._post import place_of
+from ferry._post import arena_of, place_of
 from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device, open_session
 from ferry._session import Session
-from ferry.errors import AbortedError, FailedPreconditionError
+from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 from ferry.torch import Layout, Region, _common
 
 log = logging.getLogger("ferry.vllm")
 BUCKET = 256 << 20
+WORKERS = "vllm-workers"  # the offer of nothing, of rank 0, by which the workers say that they live
 Gather = Callable[[Any], list[Any]]
 
 
@@ -53,8 +54,10 @@ def register() -> None:
 
 @dataclass
 class FerryTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
-    """host: the address of this rank by which the workers reach it. gather: gives every rank's value to every rank, in order of
-    ranks; None: torch.distributed's, if there is a process group, else there is one trainer rank alone."""
+    """host: the address of this rank by which the workers reach it. deadline: seconds that each call to the workers may take
+    (to be told of the weights, to start, take and finish an update), and each transfer. gather: gives every rank's value to
+    every rank, in order of ranks; None: torch.distributed's, if there is a process group, else there is one trainer rank alone.
+    """
 
     backend: ClassVar[str] = "ferry"
 
@@ -67,7 +70,8 @@ class FerryTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
 
 @dataclass
 class FerryWeightTransferInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """What the trainer tells the workers once: every parameter, who owns it, and how it is laid out."""
+    """What the trainer tells the workers once: every parameter, who owns it, and how it is laid out. `trainer`: the address at
+    which each worker says that it lives, until it is shut down."""
 
     names: list[str]
     dtype_names: list[str]
@@ -77,6 +81,7 @@ class FerryWeightTransferInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     placements: list[Optional[list[Optional[int]]]]
     deadline: float = DEADLINE
     bucket_bytes: int = BUCKET
+    trainer: Optional[list[Any]] = None
 
     def __post_init__(self) -> None:
         for what in ("dtype_names", "shapes", "owners", "mesh_shapes", "placements"):
@@ -129,6 +134,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
         super().__init__(config, vllm_config, device, model)
         self._session: Optional[Session] = None
+        self._presence: Optional[Presence] = None
         self._parameters: list[_Parameter] = []
         self._init: Optional[FerryWeightTransferInitInfo] = None
         self.version: Optional[int] = None
@@ -141,6 +147,8 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         rank = int(getattr(self.parallel_config, "rank", 0))
         self._session = open_session(f"vllm-worker-{rank}")
         self._who = f"{self._session.node}/worker-{rank}-{secrets.token_hex(4)}"
+        if init_info.trainer is not None:
+            self._presence = Presence(Address(*init_info.trainer), WORKERS, self._who, init_info.deadline)
         self._init = init_info
         self._parameters = self._plan(init_info, rank)
 
@@ -285,7 +293,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             by_rank.setdefault(wanted.rank, []).append(wanted)
         made = []
         for rank, some in by_rank.items():
-            into = [self._into(one) for one in some]
+            into = [self._into(one) for one in some]  # (tensor, device)
             made.append(
                 (
                     Pull(
@@ -294,7 +302,8 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                         offer,
                         [one.leaf for one in some],
                         [one.part for one in some],
-                        into=into,
+                        into=[tensor for tensor, _ in into],
+                        homes=[home for _, home in into],
                         who=f"{self._who}: from rank {rank}",
                         deadline=self._init.deadline,
                     ),
@@ -303,16 +312,21 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             )
         return made
 
-    def _into(self, wanted: _Wanted) -> Any:
-        """The live parameter, if all of it comes in one piece and the daemon sees it; else new memory."""
+    def _into(self, wanted: _Wanted) -> tuple[Any, int]:
+        """The live parameter, or the part of it that this is, if the daemon sees that and it is of one stride; else new
+        memory. And its device."""
         assert self._session is not None
         parameter = self._parameters[wanted.parameter]
-        target = parameter.target if wanted.region == parameter.home else None
-        if target is not None and place_of(self._session, view_of(target)) is not None:
-            return target
+        if parameter.target is not None:
+            part = parameter.target[_box(wanted.region, parameter.home)]
+            with contextlib.suppress(InvalidArgumentError):  # strides into which nothing is received
+                where = place_of(self._session, view_of(part))
+                if where is not None:
+                    return part, arena_of(where).device
         device = torch.device(self.device)
         home = self._session.gpu_of(device.index or 0) if device.type == "cuda" else host_device(self._session)
-        return self._session.empty(wanted.region.size, parameter.dtype, home)
+        made = self._session.empty(wanted.region.size, parameter.dtype, home)
+        return made, made.device
 
     def _landed(self, pulls: list[tuple[Pull, list[_Wanted]]], sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         arrived: dict[int, list[tuple[Region, Any]]] = {}
@@ -323,7 +337,8 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                 arrived.setdefault(wanted.parameter, []).append((wanted.region, tensor))
         for index in sorted(arrived):
             parameter, parts = self._parameters[index], arrived[index]
-            seen = [(region, one if isinstance(one, torch.Tensor) else torch.from_dlpack(one)) for region, one in parts]
+            # What is of torch already has come to where it belongs.
+            seen = [(region, torch.from_dlpack(one)) for region, one in parts if not isinstance(one, torch.Tensor)]
             if len(seen) == 1 and seen[0][0] == parameter.home and parameter.target is None:
                 yield parameter.name, seen[0][1]
                 continue
@@ -331,9 +346,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             if target is None:
                 target = torch.empty(parameter.shape, dtype=getattr(torch, parameter.dtype), device=self.device)
             for region, tensor in seen:
-                if tensor is not target:
-                    box = zip(_less(region.offset, parameter.home.offset), region.size, strict=True)
-                    target[tuple(slice(begin, begin + size) for begin, size in box)].copy_(tensor)
+                target[_box(region, parameter.home)].copy_(tensor)
             if parameter.target is None:
                 yield parameter.name, target
 
@@ -347,6 +360,11 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             log.info("weights from node %s come by route %s, %s", node, "+".join(routes), how)
 
     def shutdown(self) -> None:
+        """In good order: a worker that goes without it has died."""
+        presence, self._presence = self._presence, None
+        if presence is not None:
+            presence.done()
+            presence.close()
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -354,6 +372,12 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
 
 def hash_of(text: str) -> int:
     return sum(text.encode())
+
+
+def _box(region: Region, home: Region) -> tuple[slice, ...]:
+    """A region as what has `home` is indexed."""
+    offset = _less(region.offset, home.offset)
+    return tuple(slice(begin, begin + size) for begin, size in zip(offset, region.size, strict=True))
 
 
 def _less(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -368,7 +392,11 @@ def _nested(ranks: Sequence[int], shape: Sequence[int]) -> list[Any]:
 
 
 class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ignore[misc]
-    """In every trainer rank. `send_weights` returns once every worker has everything, or raises on every rank."""
+    """In every trainer rank. `send_weights` returns once every worker has everything, or raises on every rank.
+
+    Each worker holds a connection to rank 0 from when it is told of the weights until it is shut down. So one that dies is
+    noticed whatever vLLM's own call to it does, and however many other workers that call still waits for.
+    """
 
     init_info_cls = FerryTrainerInitInfo
 
@@ -377,34 +405,46 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
         self._info, self._gather = info, info.gather or _gather
         self._session = open_session(f"vllm-trainer-{info.rank}", info.client_dir)
         self._offers = Source(self._session, info.host)
+        if self.is_sender:
+            self._offers.offer(WORKERS, [])
         self.version = 0
 
     @classmethod
     def trainer_init(cls, init_info: FerryTrainerInitInfo, *, client: Any, source: Any = None) -> Any:
+        """Tells the workers, from rank 0. PeerClientGoneError if one of them dies meanwhile, DeadlineExceededError after
+        `deadline` seconds."""
         if source is None:
             raise ValueError("Ferry trainer weight transfer requires a WeightSource.")
         engine = cls(client=client, source=source, info=init_info)
-        local = source.implements_iter_local()
         if engine.is_sender:
-            metas = source.metadata
-            info = FerryWeightTransferInitInfo(
-                names=[meta.name for meta in metas],
-                dtype_names=[str(meta.dtype).rpartition(".")[2] for meta in metas],
-                shapes=[list(meta.shape) for meta in metas],
-                owners=[None if meta.owners is None else list(meta.owners) for meta in metas],
-                mesh_shapes=[None if meta.mesh_shape is None else list(meta.mesh_shape) for meta in metas],
-                placements=[
-                    [getattr(one, "dim", None) for one in meta.placements] if local and meta.placements else None
-                    for meta in metas
-                ],
-                deadline=init_info.deadline,
-                bucket_bytes=init_info.bucket_bytes,
-            )
-            client.init_weight_transfer_engine(asdict(info))
+            try:
+                told = asdict(engine._init_info())
+                engine._call("init_weight_transfer_engine", lambda: client.init_weight_transfer_engine(told))
+            except BaseException:
+                engine.shutdown()
+                raise
         return engine
 
+    def _init_info(self) -> FerryWeightTransferInitInfo:
+        metas, local = self.source.metadata, self.source.implements_iter_local()
+        return FerryWeightTransferInitInfo(
+            names=[meta.name for meta in metas],
+            dtype_names=[str(meta.dtype).rpartition(".")[2] for meta in metas],
+            shapes=[list(meta.shape) for meta in metas],
+            owners=[None if meta.owners is None else list(meta.owners) for meta in metas],
+            mesh_shapes=[None if meta.mesh_shape is None else list(meta.mesh_shape) for meta in metas],
+            placements=[
+                [getattr(one, "dim", None) for one in meta.placements] if local and meta.placements else None for meta in metas
+            ],
+            deadline=self._info.deadline,
+            bucket_bytes=self._info.bucket_bytes,
+            trainer=list(self._offers.address),
+        )
+
     def send_weights(self) -> None:
-        """Every rank calls it. A worker that dies is PeerClientGoneError, on every rank, and the version is not finished."""
+        """Every rank calls it. A worker that dies is PeerClientGoneError on rank 0 and AbortedError on the others, and the
+        version is not finished; so is every version after it, for which new engines are made. A worker that lives and does
+        not answer is DeadlineExceededError after `deadline` seconds of a call to it."""
         version, failed = self.version + 1, None
         offer = ""
         try:
@@ -438,36 +478,56 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
         return offer, (list(self._offers.address), self._session.node, known, offer)
 
     def _drive(self, version: int, offer: str, sources: list[Any]) -> None:
-        taken = self._offers.taken(offer)
         update = asdict(FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources))
-        self.client.start_weight_update()
-        call: Call[None] = Call()
+        self._call("start_weight_update", self.client.start_weight_update, offer)
+        self._call("update_weights", lambda: self.client.update_weights(update), offer)
+        self._call("finish_weight_update", lambda: self.client.finish_weight_update(str(version)), offer)
 
-        def update_weights() -> None:
+    def _call(self, what: str, asked: Callable[[], object], offer: str = "") -> None:
+        """One of the client's calls to all workers, which is given up once one of them is gone, or has given up `offer`."""
+        workers, takers = (self._offers.taken(name) if name else None for name in (WORKERS, offer))
+        assert workers is not None
+        changed, call = workers.changed, Call[None]()
+
+        def run() -> None:
             try:
-                self.client.update_weights(update)
+                asked()
                 call.set_result(None)
             except BaseException as error:
                 call.set_exception(error)
-            with taken.changed:
-                taken.changed.notify_all()
+            with changed:
+                changed.notify_all()
 
-        # A daemon: a call to workers of which one is dead may never return, and nobody shall wait for it.
-        threading.Thread(target=update_weights, name="vllm-update", daemon=True).start()
-        with taken.changed:
-            taken.changed.wait_for(lambda: call.done() or taken.failed)
+        def failed() -> bool:
+            return bool(workers.failed or (takers is not None and takers.failed))
+
+        with changed:
+            if not workers.failed:
+                # A daemon: a call to workers of which one is dead may never return, and nobody shall wait for it.
+                threading.Thread(target=run, name=f"vllm-{what}", daemon=True).start()
+                changed.wait_for(lambda: call.done() or failed(), self._info.deadline)
+                if not call.done() and failed():
+                    changed.wait_for(call.done, 0.5)  # what the worker says itself is better
+                elif call.done() and call.exception() is not None:
+                    changed.wait_for(lambda: workers.failed, 0.2)  # the connection of one that died may be heard of later
+            gone = next(iter(workers.failed.values()), None)
+            given_up = None if takers is None else next(iter(takers.failed.values()), None)
+        error = call.exception() if call.done() else None
+        if gone is not None:
+            raise gone from error
+        if error is not None:
+            raise error
+        if given_up is not None:
+            raise given_up
         if not call.done():
-            lost = next(iter(taken.failed.values()))
-            try:
-                call.exception(0.5)  # what the worker says itself is better
-            except TimeoutError:
-                raise lost from None
-        call.result()
-        if taken.failed:
-            raise next(iter(taken.failed.values()))
-        self.client.finish_weight_update(str(version))
+            raise DeadlineExceededError(
+                f"the workers have not answered {what} after {self._info.deadline} s (deadline=): all that said that they live "
+                "still do, so one is stuck, or could not reach this rank (host=)",
+                "",
+            )
 
     def shutdown(self) -> None:
+        """Twice is once."""
         self._offers.close()
         self._session.close()
 

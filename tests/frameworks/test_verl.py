@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.verl over verl's own base class and registry, with PyTorch's tensors of the CPU. Of verl the checkpoint engine's base
-alone is there, whose imports are stood in for; `Group` makes the calls of verl's manager, which needs Ray and workers."""
+alone is there, whose imports are stood in for (stand_ins/verl_parts.py); `Group` makes the calls of verl's manager, which needs
+Ray and workers."""
 
 import asyncio
-import importlib.util
 import os
 import sys
 import types
@@ -13,39 +13,8 @@ import torch
 
 import ferry
 
-FILES = os.environ["FERRY_FRAMEWORK_FILES"]
-
-
-class Anything(types.ModuleType):
-    """A module whose members are whatever is imported from it."""
-
-    __path__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-def decorator(*_, **__):
-    return lambda wrapped: wrapped
-
-
-for name in (
-    "ray", "verl", "verl.checkpoint_engine", "verl.single_controller", "verl.single_controller.base",
-    "verl.single_controller.base.decorator", "verl.single_controller.ray", "verl.utils", "verl.utils.distributed",
-    "verl.utils.import_utils", "verl.utils.ray_utils", "verl.workers", "verl.workers.config", "verl.workers.rollout",
-    "verl.workers.rollout.utils",
-):  # fmt: skip
-    sys.modules[name] = Anything(name)
-sys.modules["ray"].remote = lambda wrapped: wrapped
-sys.modules["verl.single_controller.base.decorator"].register = decorator
-sys.modules["verl.single_controller.base.decorator"].Dispatch = types.SimpleNamespace(ONE_TO_ALL=0, DP_COMPUTE=1)
-sys.modules["verl.utils.ray_utils"].auto_await = lambda wrapped: wrapped
-spec = importlib.util.spec_from_file_location("verl.checkpoint_engine.base", f"{FILES}/verl/checkpoint_engine/base.py")
-base = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = base
-spec.loader.exec_module(base)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
+base = __import__("verl_parts").base  # before anything of verl
 
 import ferry.verl  # noqa: E402
 
@@ -148,6 +117,39 @@ def test_a_rollout_that_joins_gets_the_last_version():
     check(asyncio.run(collected(late.join([engine.prepare() for engine in group.actors]))), 2)
     group.rollouts.append(late)  # and those after it like everybody
     assert len(asyncio.run(group.update(3))) == 2
+    group.close()
+
+
+class Replica:
+    def __init__(self, *workers):
+        self.workers, self.log = workers, []
+
+    def __getattr__(self, name):
+        async def asked(**_):
+            self.log.append(name)
+
+        return asked
+
+
+def test_replicas_join_verls_own_manager(monkeypatch):
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
+    import fake_verl  # for its groups of workers: Ray is not here
+
+    group = Group(2, 1)
+    asyncio.run(group.update(4))
+    monkeypatch.setattr(base.ray, "get", lambda references: [reference() for reference in references], raising=False)
+    monkeypatch.setattr(base, "RayWorkerGroup", fake_verl.Group)
+    monkeypatch.setattr(base, "RayClassWithInitArgs", types.SimpleNamespace)
+    manager = base.CheckpointEngineManager.__new__(base.CheckpointEngineManager)
+    manager.backend_cls, manager.replicas = base.CheckpointEngineRegistry.get("ferry"), []
+    manager.actor_wg = fake_verl.Group([fake_verl.Worker(engine, weights) for engine in group.actors])
+    late = Replica(*(fake_verl.Worker(group.new()) for _ in range(2)))
+    assert asyncio.run(ferry.verl.join_replicas(manager, [late])) == 4
+    for worker in late.workers:
+        check(worker.loaded, 4)
+        group.rollouts.append(worker.checkpoint_engine)
+    assert late.log == ["abort_all_requests", "release_kv_cache", "resume_kv_cache", "resume_generation"]
+    assert manager.replicas == [late]
     group.close()
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.vllm over vLLM's own base classes and factories, with PyTorch's tensors of the CPU: what the CPU classes of upstream's
 tests/distributed/test_weight_transfer.py ask of a backend, and whole updates. Of vLLM the modules of weight transfer alone are
-there; what they import beside is stood in for: its configuration, its logger, and its loader."""
+there; what they import beside is stood in for (stand_ins/vllm_parts.py)."""
 
 import functools
 import importlib.metadata
-import logging
 import multiprocessing
 import os
 import sys
@@ -19,31 +18,8 @@ import torch
 
 import ferry
 
-sys.path.insert(0, os.environ["FERRY_FRAMEWORK_FILES"])
-
-
-def stand_in(name, **members):
-    made = types.ModuleType(name)
-    vars(made).update(members)
-    made.__path__ = []
-    sys.modules[name] = made
-    return made
-
-
-reloaded = []
-stand_in("vllm.config", VllmConfig=object)
-stand_in("vllm.config.parallel", ParallelConfig=object)
-stand_in("vllm.config.weight_transfer", WeightTransferConfig=types.SimpleNamespace)
-stand_in("vllm.logger", init_logger=logging.getLogger)
-for package in ("vllm.model_executor", "vllm.model_executor.model_loader"):
-    stand_in(package)
-stand_in(
-    "vllm.model_executor.model_loader.reload",
-    initialize_layerwise_reload=lambda model: reloaded.append("begin"),
-    finalize_layerwise_reload=lambda model, config: reloaded.append("end"),
-)
-if not hasattr(torch, "accelerator"):
-    torch.accelerator = types.SimpleNamespace(synchronize=lambda: None)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
+stand_in = __import__("vllm_parts").stand_in  # before anything of vLLM
 
 from vllm.distributed.weight_transfer.base import ParamMeta, Replicate, Shard, WeightSource  # noqa: E402
 from vllm.distributed.weight_transfer.factory import (  # noqa: E402
@@ -243,7 +219,8 @@ def test_weights_arrive_from_all_ranks_at_all_workers(ranks, bucket):
             assert list(one.model.loaded) == list(SHAPES) and one.version == version
             assert all(torch.equal(one.model.loaded[name], value(name, version)) for name in SHAPES)
             assert one.routes and "any" not in one.routes
-    assert client.calls == ["1", "2"] and all(engine._offers.names() == [] for engine in engines)
+    assert client.calls == ["1", "2"]
+    assert [engine._offers.names() for engine in engines] == [[backend.WORKERS], []][:ranks]  # no version is kept
     close(*engines, *workers)
 
 
@@ -311,43 +288,82 @@ def test_a_version_is_finished_only_if_all_has_arrived():
     close(engine, one)
 
 
-def dead_worker(info, update):
-    """A process that ends in the middle of an update."""
+def dead_worker(call, pipe):
+    """A process that ends in one of the calls that it is told to make."""
     engine = backend.FerryWeightTransferEngine(
         None,
         types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=7), model_config=None),
         torch.device("cpu"),
         Model(),
     )
-    engine.init_transfer_engine(engine.parse_init_info(info))
-    engine.model.load_weights = lambda weights: os._exit(9)
-    engine.update_weights(update)
+    if call == "update_weights":
+        engine.model.load_weights = lambda weights: os._exit(9)
+    while True:
+        asked, arguments = pipe.recv()
+        if asked == "init_weight_transfer_engine":
+            engine.init_transfer_engine(engine.parse_init_info(*arguments))
+        elif asked == call:
+            if asked == "update_weights":
+                engine.update_weights(*arguments)
+            os._exit(9)
+        elif asked == "finish_weight_update":
+            engine.finish_weight_update()
+        else:
+            getattr(engine, asked)(*arguments)
+        if asked == call:
+            os._exit(9)
+        pipe.send(asked)
 
 
-class DyingClient(Client):
-    """Whose call to the dead worker never returns."""
+class DyingClient:
+    """Whose call to the worker that dies in it never returns."""
+
+    def __init__(self, call):
+        self.calls, self.held = [], threading.Event()
+        self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
+        self.process = multiprocessing.get_context("spawn").Process(target=dead_worker, args=(call, theirs))
+        self.process.start()
+        theirs.close()
+
+    def ask(self, *asked):
+        try:
+            self.pipe.send((asked[0], asked[1:]))
+            assert self.pipe.recv() == asked[0]
+        except (EOFError, OSError):
+            self.process.join()
+            self.died = time.monotonic()
+            self.held.wait(60)
 
     def init_weight_transfer_engine(self, info):
-        self.info, self.held = info, threading.Event()
+        self.ask("init_weight_transfer_engine", info)
 
     def start_weight_update(self):
-        pass
+        self.ask("start_weight_update")
 
     def update_weights(self, info):
-        process = multiprocessing.get_context("spawn").Process(target=dead_worker, args=(self.info, info))
-        process.start()
-        process.join()
-        self.died = time.monotonic()
-        self.held.wait(60)
+        self.ask("update_weights", info)
+
+    def finish_weight_update(self, weight_version=None):
+        self.ask("finish_weight_update")
+        self.calls.append(weight_version)
 
 
-def test_a_worker_that_dies_is_an_exception_within_a_second_on_every_rank():
-    client = DyingClient()
+def test_a_worker_that_dies_before_it_has_been_told_of_the_weights_is_an_exception():
+    client = DyingClient("init_weight_transfer_engine")
+    with pytest.raises(ferry.PeerClientGoneError, match="worker-7"):
+        trainers(client, [Sharded(0), Sharded(1)])
+    assert time.monotonic() - client.died < 1
+    client.held.set()
+
+
+@pytest.mark.parametrize("call", ["start_weight_update", "update_weights", "finish_weight_update"])
+def test_a_worker_that_dies_is_an_exception_within_a_second_on_every_rank(call):
+    client = DyingClient(call)
     engines = trainers(client, [Sharded(0), Sharded(1)])
     failed = everybody(engines)
     assert time.monotonic() - client.died < 1
     assert isinstance(failed[0], ferry.PeerClientGoneError) and "worker-7" in str(failed[0]), failed
     assert isinstance(failed[1], ferry.AbortedError) and "PEER_CLIENT_GONE" in str(failed[1])
-    assert client.calls == [] and all(engine._offers.names() == [] for engine in engines)
+    assert client.calls == [] and [engine._offers.names() for engine in engines] == [[backend.WORKERS], []]
     client.held.set()
     close(*engines)

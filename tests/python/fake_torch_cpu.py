@@ -21,6 +21,18 @@ class Tensor(np.ndarray):
         self[...] = other
         return self
 
+    def chunk(self, parts, dim=0):
+        return [part.view(Tensor) for part in np.split(self, parts, dim)]
+
+    def clone(self):
+        return self.copy().view(Tensor)
+
+    def cpu(self):
+        return self
+
+    def to(self, device):
+        return self
+
     def numel(self):
         return self.size
 
@@ -37,6 +49,8 @@ def install(monkeypatch):
     torch.Tensor, torch.nn = Tensor, types.SimpleNamespace(Module=object)
     torch.from_dlpack = lambda given: np.from_dlpack(given).view(Tensor)
     torch.float32 = np.dtype("float32")
+    torch.arange = lambda count, dtype: np.arange(count, dtype=dtype).view(Tensor)
+    torch.equal = np.array_equal
     torch.empty = lambda shape, dtype, device=None: np.empty(shape, dtype).view(Tensor)
     torch.device = lambda given: types.SimpleNamespace(type="cpu", index=None)
     torch.cuda = types.SimpleNamespace(is_available=lambda: False)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user gets wrong, and that the message says what to do."""
 
+import datetime
 import os
 import pickle
 import subprocess
@@ -30,6 +31,8 @@ def test_no_permission_on_the_socket(nodes):
     )
     done = subprocess.run([sys.executable, "-c", program, nodes.a], capture_output=True, text=True, check=False)
     assert "NOT_ALLOWED" in done.stdout and "ermission denied" in done.stdout, done.stdout + done.stderr
+    assert "user 65534" in done.stdout and "sockets.client" in done.stdout, done.stdout
+    assert nodes.a in done.stdout, done.stdout
 
 
 def test_the_other_half_was_never_posted(a, key):
@@ -44,8 +47,9 @@ def test_the_other_half_was_never_posted(a, key):
 def test_the_other_half_has_another_key_or_domain(nodes, a, key, mistake):
     with ferry.Session(nodes.b, domain="another job" if mistake == "domain" else None) as other:
         wrong = other.recv(shape=1, dtype="uint8", frm=0, key=key if mistake == "domain" else key[:-1] + "?")
-        with pytest.raises(ferry.DeadlineExceededError, match=f"(?s)another {mistake}|{mistake} differs|{mistake}"):
+        with pytest.raises(ferry.DeadlineExceededError, match=f"(?s)another {mistake}|{mistake} differs|{mistake}") as failed:
             a.send(b"x", to=2, key=key, deadline=0.5).result(20)
+        assert mistake == "key" or ("domain=" in str(failed.value) and "$FERRY_DOMAIN_FILE" in str(failed.value))
         wrong.cancel()
 
 
@@ -54,12 +58,14 @@ def test_type_shape_or_size_differ(a, b, key):
         (np.zeros(4, "f4"), np.zeros(4, "i4"), ("F32", "S32")),
         (np.zeros((2, 2), "f4"), np.zeros(4, "f4"), ("[2,2]", "[4]")),
         (np.zeros(4, "u1"), np.zeros(5, "u1"), ("4", "5")),
+        (np.zeros(4, "f4"), np.zeros(4, "f8"), ("16", "32")),
     ):
         sending = a.send(sent, to=2, key=key)
         with pytest.raises(ferry.MismatchError) as failed:
             b.recv(like, frm=0, key=key).result(20)
         assert all(word in failed.value.message.replace(" ", "") for word in said), failed.value.message
         assert failed.value.reason == "TRANSFER_MISMATCH"
+        assert "give recv the sender's dtype= and shape=, or like= a tensor" in failed.value.message
         assert isinstance(sending.exception(20), ferry.MismatchError)
 
 
@@ -84,6 +90,7 @@ def test_tensors_that_do_not_do(a, key):
         (np.zeros(3, ">f4"), "convert the array"),
         (np.zeros(3, "M8[s]"), "convert the array"),
         (np.array(["text"]), "convert the array"),
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "masked array.*filled.*.data and .mask"),
         ("text", "a str is no tensor"),
         (5, "a int is no tensor"),
         ({1, 2}, "a set is no tensor"),
@@ -92,6 +99,12 @@ def test_tensors_that_do_not_do(a, key):
     ):
         with pytest.raises(ferry.FerryError, match=said.replace("(", r"\(")):
             a.send(tensor, to=2, key=key)
+
+
+def test_a_daemon_that_is_lost_is_waited_for_by_a_name_of_this_package():
+    """The library's text names its own function."""
+    lost = errors.for_python("DAEMON_LOST", "the daemon went away (ferry_session_wait)")
+    assert lost == "the daemon went away (Session.wait_daemon)"
 
 
 def test_arguments_that_do_not_do(a, key):
@@ -108,6 +121,10 @@ def test_arguments_that_do_not_do(a, key):
         (lambda: a.send(tensor, to=2, key=key, route="rdma"), "no route is called 'rdma'; known: any, local"),
         (lambda: a.send(tensor, to=2, key=key, deadline=0), "a deadline is a time in seconds from now, at most a year, not 0"),
         (lambda: a.send(tensor, to=2, key=key, priority=101), "priority"),
+        (lambda: a.send(tensor, to=2, key=key, priority=1.5), "a priority is an integer from -100 to 100, not 1.5"),
+        (lambda: a.send(tensor, to=2, key=key, deadline="5"), "a deadline is a time in seconds from now, .* not '5'"),
+        (lambda: a.recv(shape=4, frm=2, key=key, deadline=datetime.timedelta(seconds=3)), "a deadline is a time in seconds"),
+        (lambda: ferry.Session(timeout="5"), "a timeout is a time in seconds, not '5'"),
         (lambda: a.recv(frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(tensor, shape=4, frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(into=np.zeros(4), frm=2, key=key), "make it by Session.empty"),
@@ -123,6 +140,49 @@ def test_arguments_that_do_not_do(a, key):
         assert failed.value.reason
     with pytest.raises(ValueError):
         a.send(tensor, to=2, key="")
+
+
+@pytest.mark.parametrize("kind", [list, np.uint64, np.int32], ids=["list", "uint64", "int32"])
+def test_a_block_beyond_its_tensor_is_refused(a, b, key, kind):
+    """The next tensor of the same arena follows at once: without the refusal it would be sent, or written over."""
+
+    def indices(*some):
+        return list(some) if kind is list else np.array(some, kind)
+
+    mine = a.empty_like({"kv": np.zeros((4, 64), "u1"), "other": np.zeros((4, 64), "u1")})
+    theirs = b.empty_like(mine)
+    said = r"block 4 .* 4 blocks of 64 bytes"
+    with pytest.raises(ferry.InvalidArgumentError, match=said) as failed:
+        a.send(ferry.Blocks(mine["kv"], indices(0, 4, 1)), to=2, key=key)
+    assert failed.value.violations[0][0] == "indices"
+    with pytest.raises(ferry.InvalidArgumentError, match=said):
+        b.recv(into=ferry.Blocks(theirs["kv"], indices(4)), frm=0, key=key)
+    with pytest.raises(ferry.InvalidArgumentError, match=r"block 8 .* 8 blocks of 32 bytes"):
+        a.prepare_send(ferry.Blocks(mine["kv"], indices(8), 32), to=2, key=key)
+    mine["kv"].numpy()[:] = 7
+    into = b.recv(into=ferry.Blocks(theirs["kv"], indices(3, 0)), frm=0, key=key)
+    a.send(ferry.Blocks(mine["kv"], indices(1, 3)), to=2, key=key).result(20)
+    into.result(20)
+    assert theirs["kv"].numpy()[:, 0].tolist() == [7, 0, 0, 7] and not theirs["other"].numpy().any()
+
+
+def test_blocks_that_do_not_do(a, key):
+    tensor = a.empty((4, 64), "uint8")
+    for blocks, said in (
+        (ferry.Blocks(tensor, [-1]), "a block index is negative: -1"),
+        (ferry.Blocks(tensor, [1 << 64]), "block 18446744073709551616 is not inside"),
+        (ferry.Blocks(tensor, [0.5]), "block indices are integers"),
+        (ferry.Blocks(tensor, np.zeros((2, 2), "u8")), "block indices are integers in one row"),
+        (ferry.Blocks(tensor, [0], -64), "block_bytes"),
+    ):
+        with pytest.raises(ferry.InvalidArgumentError, match=said):
+            a.send(blocks, to=2, key=key)
+
+
+def test_a_mistyped_option_of_a_session_is_a_type_error_alone(run):
+    """What was never begun is nothing to close: no `Exception ignored in` beside it, at which `run` fails."""
+    program = "import ferry\ntry: ferry.Session(doman='job')\nexcept TypeError as error: print(error)\n"
+    assert "doman" in run(program)
 
 
 def test_a_refused_argument_is_named(a, key):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pages have, as it stands there; the examples."""
 
+import builtins
 import glob
 import os
 import re
@@ -21,7 +22,12 @@ EXAMPLES = {
 }
 
 
-OF_FRAMEWORKS = {"ray_transfer.py"}  # run by tests/frameworks: what they need is not installed in every run
+# With the frameworks themselves tests/frameworks/run runs them: what they need is not installed in every run.
+OF_FRAMEWORKS = {"ray_transfer.py", "vllm_transfer.py", "verl_transfer.py"}
+OVER_STAND_INS = {
+    "vllm": {f"worker {rank}: 3 versions by route local" for rank in range(2)},
+    "verl": {"2 rollouts have step 3 by route local", "one that has joined has step 3 by route local"},
+}
 
 
 def blocks_of(page):
@@ -99,9 +105,45 @@ def test_an_example(example):
     assert EXAMPLES[example] in done.stdout.splitlines()
 
 
+@pytest.mark.parametrize("framework", OVER_STAND_INS)
+def test_an_example_over_stand_ins(framework):
+    path = os.path.join(ROOT, "examples", "python", f"{framework}_transfer.py")
+    folders = [os.path.join(ROOT, "tests", "python", "stand_ins"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders)), "FERRY_STAND_IN": framework}
+    done = subprocess.run([sys.executable, path], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == OVER_STAND_INS[framework]
+
+
 def test_no_example_is_forgotten():
     found = {os.path.basename(path) for path in glob.glob(os.path.join(ROOT, "examples", "python", "*.py"))}
     assert found == set(EXAMPLES) | OF_FRAMEWORKS
+
+
+def public():
+    """(name, what it is, its docstring) of whatever a user may call, or ask of an object."""
+    for name in ferry.__all__:
+        value = getattr(ferry, name)
+        if not callable(value):
+            continue
+        yield name, "class" if isinstance(value, type) else "function", value.__doc__
+        for member, given in vars(value).items() if isinstance(value, type) else ():
+            if not member.startswith("_") and (callable(given) or isinstance(given, property)):
+                kind = "property" if isinstance(given, property) else "function"
+                yield f"{name}.{member}", kind, given.__doc__
+
+
+def test_each_public_function_has_a_docstring_with_its_errors():
+    found = list(public())
+    assert {"Session.send", "Session.node", "Tensor.device", "LocalNode.log", "local_node"} <= {name for name, _, _ in found}
+    assert [name for name, _, doc in found if not doc] == []
+    known = re.compile(r"\b[A-Z][A-Za-z]+Error\b|[Rr]aises (nothing|what|why|how)")
+    assert [name for name, kind, doc in found if kind == "function" and not known.search(" ".join(doc.split()))] == []
+
+
+def test_errors_that_docstrings_name_exist():
+    names = {error for _, _, doc in public() for error in re.findall(r"\b[A-Z][A-Za-z]+Error\b", doc)}
+    assert [name for name in sorted(names) if not hasattr(ferry, name) and not hasattr(builtins, name)] == []
 
 
 def test_the_page_has_every_name():

@@ -9,6 +9,17 @@ import sys
 import pytest
 
 
+def test_importing_it_costs_next_to_nothing(run):
+    """In time of the processor, which is what other work on the machine leaves alone, and without what only some need."""
+    program = (
+        "import time; begun = time.process_time(); import ferry; print(time.process_time() - begun)\n"
+        "import sys, threading\n"
+        "assert not {'numpy', 'asyncio', 'ferry._session'} & set(sys.modules), sorted(sys.modules)\n"
+        "assert threading.active_count() == 1\n"
+    )
+    assert min(float(run(program)) for _ in range(5)) <= 0.1
+
+
 def test_a_child_of_fork_gets_a_clear_error_and_leaves_the_parent_alone(run):
     said = run("""
 import ferry, os, sys

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees, batches, columns, ranges and blocks, prepared transfers; between two nodes, and at one."""
 
+import collections
 import concurrent.futures
+import logging
 import os
 from typing import NamedTuple
 
@@ -39,6 +41,37 @@ def test_trees_keep_their_form_and_their_keys(a, b, key):
     ]  # fmt: skip
     assert got["a"][1][1] is None and type(got["b"]) is Pair and isinstance(got["a"][1], tuple)
     assert a.send([], to=2, key=key).result(0) is None
+
+
+class State(collections.OrderedDict):
+    """As torch's state_dict() is: with something beside its items."""
+
+
+def test_a_dict_keeps_its_type(a, b, key):
+    state = State(w=np.int32(1), part=collections.defaultdict(list, b=np.int32(2)))
+    state._metadata = {"version": 1}
+    sent = a.send(state, to=2, key=key)
+    got = b.recv(state, frm=0, key=key).result(20)
+    sent.result(20)
+    assert type(got) is State and got._metadata == {"version": 1} and list(got) == ["w", "part"]
+    assert type(got["part"]) is collections.defaultdict and got["part"].default_factory is list
+    assert [int(got["w"].numpy()), int(got["part"]["b"].numpy())] == [1, 2] and state["w"] == 1
+    assert type(a.empty_like(collections.OrderedDict(w=state["w"]))) is collections.OrderedDict
+
+
+def test_a_future_says_how_many_bytes_were_copied(a, b, key, caplog):
+    caplog.set_level(logging.DEBUG, "ferry")
+    shared = a.empty(1000, "uint8")
+    sends = [a.send(what, to=2, key=f"{key}/{i}") for i, what in enumerate((shared, {"x": shared, "y": np.zeros(9)}, b"12345"))]
+    assert [one.copied_bytes for one in sends] == [0, 72, 5]
+    assert [record.getMessage().split(";")[0] for record in caplog.records if record.name == "ferry"] == [
+        f"send of key '{key}/{i}': {count} bytes were copied" for i, count in ((1, 72), (2, 5))
+    ]
+    got = b.recv({"x": shared, "y": np.zeros(9)}, frm=0, key=f"{key}/1")
+    got.result(20)
+    assert got.copied_bytes == 0
+    for one in sends:
+        one.cancel()
 
 
 def test_two_leaves_with_one_key_are_refused(a, key):

@@ -5,6 +5,7 @@ import asyncio
 import sys
 
 import fake_torch_cpu
+import fake_verl
 import numpy as np
 import pytest
 
@@ -13,23 +14,16 @@ import ferry
 
 @pytest.fixture
 def engines(monkeypatch, nodes):
-    fake_torch_cpu.install(monkeypatch)
-    fake_torch_cpu.packages(monkeypatch, "verl", "verl.checkpoint_engine", "verl.checkpoint_engine.base")
-    registry = {}
-
-    class CheckpointEngineRegistry:
-        def register(backend):
-            return lambda made: registry.setdefault(backend, made)
-
-    base = sys.modules["verl.checkpoint_engine.base"]
-    base.CheckpointEngine, base.CheckpointEngineRegistry = object, CheckpointEngineRegistry
+    fake_verl.install(monkeypatch)
     sys.modules.pop("ferry.verl", None)
     import ferry.verl
 
     made = []
 
     def new(directory, **options):
-        made.append(registry["ferry"](bucket_size=64, client_dir=directory, deadline=20, **options))
+        made.append(
+            fake_verl.CheckpointEngineRegistry.new("ferry", bucket_size=64, client_dir=directory, deadline=20, **options)
+        )
         return made[-1]
 
     yield new
@@ -74,6 +68,83 @@ def test_versions_arrive_and_who_joins_gets_the_last(engines, nodes):
     late = engines(nodes.b)
     check(asyncio.run(collected(late.join([engine.prepare() for engine in actors]))), 2)
     assert late.routes and "any" not in late.routes
+
+
+class Replica:
+    """What verl's manager asks of one; `log` has it in order."""
+
+    def __init__(self, log, *engines):
+        self.log, self.workers = log, [fake_verl.Worker(engine) for engine in engines]
+
+    async def abort_all_requests(self, reject_request=False):
+        self.log.append("abort")
+
+    async def release_kv_cache(self):
+        self.log.append("release_kv_cache")
+
+    async def resume_kv_cache(self):
+        self.log.append("resume_kv_cache")
+
+    async def resume_generation(self):
+        self.log.append("resume_generation")
+
+
+class Manager:
+    """verl's, as far as replicas that join are its business."""
+
+    def __init__(self, actors, replicas):
+        self.backend_cls, self.replicas = fake_verl.CheckpointEngineRegistry.get("ferry"), replicas
+        self.actor_wg = fake_verl.Group([fake_verl.Worker(engine, weights) for engine in actors])
+
+    def add_replicas(self, replicas):
+        self.replicas.extend(replicas)
+
+
+@pytest.fixture
+def manager(engines, nodes):
+    log = []
+    return Manager([engines(nodes.a) for _ in range(2)], [Replica(log, engines(nodes.b))]), log
+
+
+def test_replicas_that_join_have_the_last_version_and_nobody_else_is_asked(engines, nodes, manager):
+    manager, others = manager
+    actors = [worker.checkpoint_engine for worker in manager.actor_wg.workers]
+    old = manager.replicas[0].workers[0]
+    early = Replica([], engines(nodes.b))
+    assert asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, [early])) is None  # there is nothing yet
+    assert manager.replicas[1:] == [early] and early.log == [] and not early.workers[0].loaded
+    for step in (10, 20):
+        asyncio.run(update(actors, [old.checkpoint_engine], step))
+    log = []
+    late = [Replica(log, engines(nodes.b), engines(nodes.b)), Replica(log, engines(nodes.b))]
+    assert asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, late)) == 20
+    for worker in (worker for replica in late for worker in replica.workers):
+        check(worker.loaded, 20)
+        assert worker.step == 20
+    assert log == ["abort"] * 2 + ["release_kv_cache"] * 2 + ["resume_kv_cache"] * 2 + ["resume_generation"] * 2
+    assert manager.replicas[2:] == late and others == [] and not old.loaded
+    everybody = [old.checkpoint_engine, *(worker.checkpoint_engine for replica in late for worker in replica.workers)]
+    for got in asyncio.run(update(actors, everybody, 30)):  # and those after it like the others
+        check(got, 30)
+
+
+def test_replicas_that_could_not_join_are_not_added_and_do_not_go_on(engines, nodes, manager):
+    manager, _ = manager
+    actors = [worker.checkpoint_engine for worker in manager.actor_wg.workers]
+    asyncio.run(update(actors, [manager.replicas[0].workers[0].checkpoint_engine], 1))
+    late = Replica([], engines(nodes.b))
+    late.workers[0].checkpoint_engine.finalize = lambda: 1 / 0  # which is not what is told
+    prepare = actors[1].prepare
+
+    def gone():  # between the two
+        said = prepare()
+        actors[1].close()
+        return said
+
+    actors[1].prepare = gone
+    with pytest.raises(ferry.UnavailableError, match="cannot be reached"):
+        asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, [late]))
+    assert late.log == ["abort", "release_kv_cache", "resume_kv_cache"] and len(manager.replicas) == 1
 
 
 def test_an_actor_that_is_gone_is_told(engines, nodes):

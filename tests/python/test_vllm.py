@@ -2,13 +2,16 @@
 """ferry.vllm over stand-ins of vLLM's base classes: two trainer ranks on node a, workers on node b. With vLLM's own:
 tests/frameworks."""
 
-import dataclasses
 import functools
+import json
+import subprocess
 import sys
 import threading
+import time
 import types
 
 import fake_torch_cpu
+import fake_vllm
 import numpy as np
 import pytest
 from test_pages import block_with
@@ -22,49 +25,9 @@ VALUES = {
 }
 
 
-class Engine:
-    def __init__(self, config, vllm_config, device, model):
-        self.config, self.parallel_config, self.model_config = config, vllm_config.parallel_config, vllm_config.model_config
-        self.device, self.model = device, model
-
-
-class Trainer:
-    def __init__(self, *, client, source=None, is_sender=True, rank=0):
-        self.client, self.source, self.is_sender, self.rank = client, source, is_sender, rank
-
-
-@dataclasses.dataclass
-class Info:
-    rank: int = dataclasses.field(kw_only=True)
-
-    @property
-    def is_sender(self):
-        return self.rank == 0
-
-
-class Factory:
-    def __init__(self):
-        self.known = {}
-
-    def register_engine(self, name, module, kind):
-        if name in self.known:
-            raise ValueError("already registered")
-        self.known[name] = (module, kind)
-
-
 @pytest.fixture
 def backend(monkeypatch, nodes):
-    fake_torch_cpu.install(monkeypatch)
-    names = ["vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.model_executor"]
-    names += [f"vllm.distributed.weight_transfer.{part}" for part in ("base", "factory", "m2n_layout")]
-    names += ["vllm.model_executor.model_loader", "vllm.model_executor.model_loader.reload"]
-    fake_torch_cpu.packages(monkeypatch, *names)
-    base, factory = (sys.modules[f"vllm.distributed.weight_transfer.{part}"] for part in ("base", "factory"))
-    base.TrainerInitInfo, base.TrainerWeightTransferEngine, base.WeightTransferEngine = Info, Trainer, Engine
-    base.WeightTransferInitInfo = base.WeightTransferUpdateInfo = object
-    factory.WeightTransferEngineFactory, factory.WeightTransferTrainerFactory = Factory(), Factory()
-    sys.modules["vllm.model_executor.model_loader.reload"].initialize_layerwise_reload = lambda model: None
-    sys.modules["vllm.model_executor.model_loader.reload"].finalize_layerwise_reload = lambda model, config: None
+    fake_vllm.install(monkeypatch)
     monkeypatch.setenv("FERRY_CLIENT_DIR", nodes.b)
     sys.modules.pop("ferry.vllm", None)
     import ferry.vllm
@@ -123,12 +86,70 @@ class Client:
         self.finished.append(weight_version)
 
 
+class Dying(Client):
+    """A worker of this process, and one whose process dies in one of the calls, which then does not return."""
+
+    def __init__(self, worker, call):
+        super().__init__(worker)
+        self.call, self.held, self.process, self.died = call, threading.Event(), None, None
+
+    def die(self, call):
+        if call == self.call:
+            self.process.kill()
+            self.process.wait()
+            self.died = time.monotonic()
+            self.held.wait(60)
+
+    def init_weight_transfer_engine(self, info):
+        program = (
+            "import json, sys\n"
+            "from ferry._pull import Address, Presence\n"
+            "address, name = json.loads(sys.argv[1])\n"
+            "here = Presence(Address(*address), name, 'node-b/worker-7')\n"
+            "print('there', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        command = [sys.executable, "-c", program, json.dumps([info["trainer"], sys.modules["ferry.vllm"].WORKERS])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "there\n"
+        super().init_weight_transfer_engine(info)
+        self.die("init")
+
+    def start_weight_update(self):
+        super().start_weight_update()
+        self.die("start")
+
+    def update_weights(self, info):
+        super().update_weights(info)
+        self.die("update")
+
+    def finish_weight_update(self, weight_version):
+        self.die("finish")
+        super().finish_weight_update(weight_version)
+
+    def close(self):
+        self.held.set()
+        self.process.kill()
+        self.process.communicate()
+
+
 @pytest.fixture
 def made(backend, nodes):
     """A worker, its client, two trainer ranks, and a call of send_weights on both."""
+    worker = worker_of(backend)
+    made = group_of(backend, nodes, Client(worker))
+    yield types.SimpleNamespace(worker=worker, **vars(made))
+    for engine in (worker, *made.ranks):
+        engine.shutdown()
+
+
+def worker_of(backend):
     config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=3), model_config=None)
-    worker = backend.FerryWeightTransferEngine(None, config, "cpu", Model())
-    client, barrier, shared = Client(worker), threading.Barrier(2), [None, None]
+    return backend.FerryWeightTransferEngine(None, config, "cpu", Model())
+
+
+def group_of(backend, nodes, client, **options):
+    barrier, shared = threading.Barrier(2), [None, None]
 
     def gather(rank, value):
         shared[rank] = value
@@ -140,7 +161,7 @@ def made(backend, nodes):
     ranks = []
     for rank in range(2):
         info = backend.FerryTrainerInitInfo(
-            rank=rank, client_dir=nodes.a, gather=functools.partial(gather, rank), bucket_bytes=100
+            rank=rank, client_dir=nodes.a, gather=functools.partial(gather, rank), bucket_bytes=100, **options
         )
         ranks.append(backend.FerryTrainerWeightTransferEngine.trainer_init(info, client=client, source=Source(rank)))
 
@@ -160,9 +181,7 @@ def made(backend, nodes):
             thread.join()
         return failed
 
-    yield types.SimpleNamespace(worker=worker, client=client, ranks=ranks, send=send)
-    for engine in (worker, *ranks):
-        engine.shutdown()
+    return types.SimpleNamespace(client=client, ranks=ranks, send=send)
 
 
 def test_it_registers_with_both_factories_once(backend):
@@ -181,6 +200,28 @@ def test_shards_of_all_ranks_arrive_as_whole_parameters(made):
         assert all((made.worker.model.loaded[name] == value + version).all() for name, value in VALUES.items())
         assert made.worker.version == version and made.client.finished[-1] == str(version)
     assert made.worker.routes and "any" not in made.worker.routes
+
+
+def test_parts_come_to_where_a_live_parameter_has_them(backend, nodes, monkeypatch):
+    """Rows and columns of two ranks, into memory that the daemon sees: without a piece beside it that is copied."""
+    worker, live = worker_of(backend), {}
+
+    def resolve(model, names, *_, **__):
+        for name in names:
+            live[name] = np.from_dlpack(worker._session.empty(VALUES[name].shape)).view(fake_torch_cpu.Tensor)
+        return [types.SimpleNamespace(name=name, tensor=live[name], direct=True) for name in names]
+
+    layout = sys.modules["vllm.distributed.weight_transfer.m2n_layout"]
+    monkeypatch.setattr(layout, "resolve_parameter_destinations", resolve)
+    made = group_of(backend, nodes, Client(worker))
+    monkeypatch.setattr(worker._session, "empty", None)
+    for version in (1, 2):
+        for engine in made.ranks:
+            engine.source.version = version
+        assert made.send() == [None, None]
+        assert all((live[name] == value + version).all() for name, value in VALUES.items()) and not worker.model.loaded
+    for engine in (worker, *made.ranks):
+        engine.shutdown()
 
 
 def test_the_lines_of_the_page(backend):
@@ -226,6 +267,53 @@ def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
     assert isinstance(second, ferry.AbortedError) and "version 1 of the weights was not taken" in str(second)
     assert made.client.finished == [] and all(engine.version == 0 for engine in made.ranks)
     held.set()
+
+
+@pytest.mark.parametrize("call", ["init", "start", "update", "finish"])
+def test_a_worker_that_dies_is_an_exception_within_a_second_whatever_it_was_asked(backend, nodes, call):
+    """Also while no weights move: the call never returns, and nobody waits for it."""
+    worker = worker_of(backend)
+    client = Dying(worker, call)
+    try:
+        if call == "init":
+            with pytest.raises(ferry.PeerClientGoneError, match="worker-7 went away"):
+                group_of(backend, nodes, client)
+            assert time.monotonic() - client.died < 1
+            return
+        made = group_of(backend, nodes, client)
+        first, second = made.send()
+        assert time.monotonic() - client.died < 1
+        assert isinstance(first, ferry.PeerClientGoneError) and "worker-7 went away" in str(first), first
+        assert isinstance(second, ferry.AbortedError) and "PEER_CLIENT_GONE" in str(second), second
+        assert client.finished == [] and all(engine.version == 0 for engine in made.ranks)
+        first, _ = made.send()  # nor is it asked again
+        assert isinstance(first, ferry.PeerClientGoneError)
+        for engine in made.ranks:
+            engine.shutdown()
+    finally:
+        client.close()
+        worker.shutdown()
+
+
+def test_a_worker_that_is_shut_down_has_not_died(made):
+    assert made.send() == [None, None]
+    made.worker.shutdown()
+    assert made.ranks[0]._offers.taken(sys.modules["ferry.vllm"].WORKERS).failed == {}
+    with pytest.raises(ferry.FailedPreconditionError):
+        made.worker.finish_weight_update()
+
+
+def test_a_call_that_no_worker_answers_ends_at_the_deadline(backend, nodes):
+    worker, held = worker_of(backend), threading.Event()
+    made = group_of(backend, nodes, Client(worker), deadline=0.5)
+    made.client.start_weight_update = lambda: held.wait(60)
+    begun = time.monotonic()
+    first, _ = made.send()
+    assert isinstance(first, ferry.DeadlineExceededError) and "start_weight_update after 0.5 s" in str(first), first
+    assert time.monotonic() - begun < 20
+    held.set()
+    for engine in (worker, *made.ranks):
+        engine.shutdown()
 
 
 def test_what_has_not_arrived_is_not_finished(made):
