@@ -97,7 +97,8 @@ def worker(rank: int, cuda: bool, pipe: Connection) -> None:
         except Exception as error:
             failed = error
         pipe.send(failed)
-    print(f"worker {rank}: {engine.version} versions by route {'+'.join(engine.routes)}", flush=True)
+    # In one piece: other processes print too.
+    print(f"worker {rank}: {engine.version} versions by route {'+'.join(engine.routes)}\n", end="", flush=True)
     engine.shutdown()
 
 
