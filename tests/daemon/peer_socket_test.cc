@@ -64,7 +64,7 @@ TEST(PeerSocketHello, MayComeBeforeTheOthersHelloOnTheLink) {
   PeerRig rig;
   const auto stream = rig.ProveNodeC();
   EXPECT_THAT(rig.Ask(kAsker, PeerSocketHello{"node-c", rig.OurIntroduction(*stream).nonce}).fds,
-              SizeIs(1));
+              SizeIs(3));
 }
 
 void ExpectRefused(PeerRig& rig, const std::string& node, const std::string& secret,
