@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/gpu/case_programs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "bench/gpu/peer_copy.h"
+#include "ferry/cuda.hpp"
+#include "ferry/program.hpp"
+#include "tools/ferryctl/bench_end.h"
+#include "tools/ferryctl/format.h"
+#include "tools/ferryctl/statistics.h"
+
+namespace ferry::bench {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string text;
+  // By buffer, in bytes: what is read and written, each byte once.
+  std::vector<std::pair<std::string, uint64_t>> buffers;
+  double target = 0;  // of a copy's bytes per second
+
+  uint64_t bytes() const {
+    uint64_t all = 0;
+    for (const auto& [name, bytes] : buffers) all += bytes;
+    return all;
+  }
+};
+
+std::string Header(const Case& made) {
+  std::string text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    absl::StrAppend(&text, "buffer @", name, name == "x" ? " read " : " write ", bytes, "\n");
+  }
+  return text;
+}
+
+// Eight ops on each element, and a conversion.
+Case Chain() {
+  constexpr uint64_t kElements = uint64_t{64} << 20;
+  Case made{"8 elementwise ops, f32 to bf16, 64 Mi elements",
+            "",
+            {{"x", 4 * kElements}, {"y", 2 * kElements}},
+            1.0};
+  const std::string type = absl::StrCat("f32[", kElements, "]");
+  made.text =
+      absl::StrCat(Header(made), "%x = input @x : ", type, "\n%a = constant splat=0.5 : ", type,
+                   "\n%b = constant splat=1.25 : ", type, "\n");
+  std::string last = "x";
+  int number = 0;
+  for (const char* op :
+       {"multiply", "add", "maximum", "subtract", "multiply", "add", "minimum", "multiply"}) {
+    const std::string next = absl::StrCat("v", number);
+    absl::StrAppend(&made.text, "%", next, " = ", op, " %", last, ", %",
+                    number % 2 == 0 ? "a" : "b", "\n");
+    last = next;
+    ++number;
+  }
+  absl::StrAppend(&made.text, "%c = convert %", last, " : bf16[", kElements, "]\nstore @y, %c\n");
+  return made;
+}
+
+Case Softmax() {
+  constexpr uint64_t kBytes = uint64_t{8192} * 8192 * 2;
+  Case made{"row softmax, bf16[8192,8192]", "", {{"x", kBytes}, {"y", kBytes}}, 0.95};
+  made.text = absl::StrCat(
+      Header(made),
+      "%h = input @x : bf16[8192,8192]\n%x = convert %h : f32[8192,8192]\n"
+      "%m = reduce %x reduction=max dimensions=[1]\n"
+      "%mb = broadcast_in_dim %m dimensions=[0] : f32[8192,8192]\n%d = subtract %x, %mb\n"
+      "%e = exponential %d\n%s = reduce %e reduction=sum dimensions=[1]\n"
+      "%sb = broadcast_in_dim %s dimensions=[0] : f32[8192,8192]\n%q = divide %e, %sb\n"
+      "%y = convert %q : bf16[8192,8192]\nstore @y, %y\n");
+  return made;
+}
+
+Case RmsNorm() {
+  constexpr uint64_t kBytes = uint64_t{8192} * 8192 * 2;
+  Case made{"RMSNorm, bf16[8192,8192]", "", {{"x", kBytes}, {"y", kBytes}}, 0.95};
+  made.text = absl::StrCat(
+      Header(made),
+      "%h = input @x : bf16[8192,8192]\n%x = convert %h : f32[8192,8192]\n"
+      "%q = multiply %x, %x\n%s = reduce %q reduction=sum dimensions=[1]\n"
+      "%n = constant splat=0.0001220703125 : f32[8192]\n%e = constant splat=0.00001 : f32[8192]\n"
+      "%v = multiply %s, %n\n%w = add %v, %e\n%r = rsqrt %w\n"
+      "%rb = broadcast_in_dim %r dimensions=[0] : f32[8192,8192]\n%y = multiply %x, %rb\n"
+      "%c = convert %y : bf16[8192,8192]\nstore @y, %c\n");
+  return made;
+}
+
+Case Quantise() {
+  constexpr uint64_t kElements = uint64_t{512} << 20;
+  Case made{"quantise bf16 to MXFP8, 1 GiB",
+            "",
+            {{"x", 2 * kElements}, {"y", kElements}, {"s", kElements / 32}},
+            0.9};
+  made.text = absl::StrCat(Header(made), "%x = input @x : bf16[65536,8192]\n",
+                           "%q, %s = quantize_block %x block=32 : f8e4m3fn[65536,8192], "
+                           "f8e8m0fnu[65536,256]\nstore @y, %q\nstore @s, %s\n");
+  return made;
+}
+
+Case Transpose() {
+  constexpr uint64_t kBytes = uint64_t{16384} * 16384 * 2;
+  Case made{"transpose, bf16[16384,16384]", "", {{"x", kBytes}, {"y", kBytes}}, 0.85};
+  made.text = absl::StrCat(Header(made), "%x = input @x : bf16[16384,16384]\n",
+                           "%t = transpose %x permutation=[1,0]\nstore @y, %t\n");
+  return made;
+}
+
+// Ten ops on four elements each, which nothing but launches take time for.
+Case Tiny() {
+  Case made{"10 tiny ops, prepared", "", {{"x", 16}, {"y", 16}}, 20};
+  made.text = absl::StrCat(Header(made), "%v0 = input @x : f32[4]\n");
+  for (int i = 1; i <= 10; ++i) {
+    absl::StrAppend(&made.text, "%v", i, " = add %v", i - 1, ", %v0\n");
+  }
+  absl::StrAppend(&made.text, "store @y, %v10\n");
+  return made;
+}
+
+absl::Status FromFerry(const Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return Error(absl::StatusCode::kInternal, Reason::kInternal, status.ToString());
+}
+
+// The driver's copy within a GPU.
+class OwnCopy {
+ public:
+  explicit OwnCopy(const testing::GpuDriver& driver) : driver_(driver) {}
+  ~OwnCopy() {
+    driver_.cuCtxSetCurrent(driver_.context(0));
+    if (stream_ != nullptr) driver_.cuStreamDestroy(stream_);
+    if (memory_ != 0) driver_.cuMemFree(memory_);
+  }
+  absl::Status Make(uint64_t bytes) {
+    bytes_ = bytes;
+    driver_.cuCtxSetCurrent(driver_.context(0));
+    RETURN_IF_ERROR(FromCuda(driver_, driver_.cuMemAlloc(&memory_, 2 * bytes_), "allocate"));
+    return FromCuda(driver_, driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
+                    "make a stream");
+  }
+  absl::StatusOr<absl::Duration> Copy() {
+    const int64_t start = tools::MonotonicNanoseconds();
+    RETURN_IF_ERROR(
+        FromCuda(driver_,
+                 driver_.cuMemcpyPeerAsync(memory_ + bytes_, driver_.context(0), memory_,
+                                           driver_.context(0), bytes_, stream_),
+                 "copy within a GPU"));
+    RETURN_IF_ERROR(AwaitStream(driver_, stream_, "await the copy"));
+    return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
+  }
+
+ private:
+  const testing::GpuDriver& driver_;
+  uint64_t bytes_ = 0;
+  CUdeviceptr memory_ = 0;
+  CUstream stream_ = nullptr;
+};
+
+class ProgramBench {
+ public:
+  ProgramBench(const testing::GpuDriver& driver, Nodes& nodes, int rounds, Report& report)
+      : driver_(driver), nodes_(nodes), rounds_(rounds), report_(report) {}
+
+  absl::Status Run(const Case& made, bool tiny) {
+    SessionOptions options;
+    options.client_dir = nodes_.ClientDir(0);
+    options.name = "bench-programs";
+    Result<Session> opened = Session::Open(options);
+    if (!opened.ok()) return FromFerry(opened.status());
+    const auto device = static_cast<uint64_t>(nodes_.Gpu(0, 0));
+    constexpr uint64_t kAlignment = 4096;
+    Result<Arena> arena =
+        opened->CreateArena(device, made.bytes() + made.buffers.size() * kAlignment);
+    if (!arena.ok()) return FromFerry(arena.status());
+    Result<Program> program = Program::Compile(*opened, device, made.text);
+    if (!program.ok()) return FromFerry(program.status());
+    std::vector<Binding> bindings;
+    uint64_t at = 0;
+    for (const auto& [name, bytes] : made.buffers) {
+      bindings.push_back({name, arena->Range(at, bytes)});
+      at += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    Result<Prepared> prepared = PreparePrograms(*opened, device, {program->Run(bindings)});
+    if (!prepared.ok()) return FromFerry(prepared.status());
+    return tiny ? AddLatency(made, *prepared) : AddSpeed(made, *prepared);
+  }
+
+ private:
+  static constexpr int kRow = 10;  // firings, or copies, one after the other
+
+  static absl::StatusOr<absl::Duration> Fire(Prepared& prepared) {
+    const int64_t start = tools::MonotonicNanoseconds();
+    RETURN_IF_ERROR(FromFerry(prepared.Fire()));
+    RETURN_IF_ERROR(FromFerry(prepared.Wait(std::chrono::seconds(60))));
+    return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
+  }
+
+  absl::Status AddSpeed(const Case& made, Prepared& prepared) {
+    // A copy of half of the bytes reads and writes as many.
+    OwnCopy copy(driver_);
+    RETURN_IF_ERROR(copy.Make(made.bytes() / 2));
+    std::vector<absl::Duration> fired, copied;
+    for (int round = 0; round < rounds_ + 1; ++round) {
+      // In rows: the first of a row has the GPU change from one process to the other.
+      for (int i = 0; i < kRow; ++i) {
+        ASSIGN_OR_RETURN(const absl::Duration of_us, Fire(prepared));
+        if (round > 0 && i > 0) fired.push_back(of_us);  // once the kernel is loaded
+      }
+      for (int i = 0; i < kRow; ++i) {
+        ASSIGN_OR_RETURN(const absl::Duration of_copy, copy.Copy());
+        if (round > 0 && i > 0) copied.push_back(of_copy);
+      }
+    }
+    Row row;
+    row.name = made.name;
+    row.unit = "GB/s";
+    row.warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(fired));
+    row.peer = "cuMemcpy on the GPU";
+    row.peer_warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(copied));
+    row.target = made.target;
+    report_.Add(std::move(row));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddLatency(const Case& made, Prepared& prepared) {
+    std::vector<absl::Duration> fired;
+    for (int i = 0; i < 2000; ++i) {
+      ASSIGN_OR_RETURN(fired.emplace_back(), Fire(prepared));
+    }
+    Row row;
+    row.name = made.name;
+    row.unit = "us";
+    row.warm = absl::ToDoubleMicroseconds(tools::Median(fired));
+    row.at_most = true;
+    row.target = made.target;
+    report_.Add(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const testing::GpuDriver& driver_;
+  Nodes& nodes_;
+  const int rounds_;
+  Report& report_;
+};
+
+}  // namespace
+
+absl::Status MeasurePrograms(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
+                             Report& report) {
+  ProgramBench bench(driver, nodes, rounds, report);
+  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose()}) {
+    RETURN_IF_ERROR(bench.Run(made, false));
+  }
+  return bench.Run(Tiny(), true);
+}
+
+}  // namespace ferry::bench
