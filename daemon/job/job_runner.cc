@@ -241,7 +241,8 @@ uint64_t JobRunner::Fire(Armed& armed) {
       RunSlice({.id = job.id,
                 .program = *job.program,
                 .memory = job.memory,
-                .step_over = define,
+                // Who hears of steps has a GPU wait after each.
+                .step_over = job.joints.empty() ? compute::HostProgram::StepOver() : define,
                 .stop = job.stop,
                 .from_constants = armed.from_constants ? &*armed.from_constants : nullptr},
                armed.held);
