@@ -171,11 +171,10 @@ class JobTable {
   Target TargetOf(GlobalDeviceId device) const;
   // Refuses memory that a GPU's kernels do not take.
   void CheckAlignment(const std::vector<BoundJob>& bound, std::vector<Violation>& violations) const;
-  Place& PlaceOf(const LocalDevice& device) {
+  Place& PlaceOf(const LocalDevice& device) const {
     return device.gpu == nullptr ? *places_.front() : *gpu_places_.find(device.id)->second;
   }
-  Place& PlaceOf(const Job& job) { return PlaceOf(*job.device); }
-  const Place& PlaceOf(const Job& job) const { return const_cast<JobTable*>(this)->PlaceOf(job); }
+  Place& PlaceOf(const Job& job) const { return PlaceOf(*job.device); }
   // Hands jobs to all compute threads.
   void Pump();
   // Has runners of GPUs whose memory nobody uses any more let go.
