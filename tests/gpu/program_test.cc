@@ -15,6 +15,8 @@
 #include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/support/admin.h"
+#include "tests/support/await.h"
 
 namespace ferry::testing {
 namespace {
@@ -122,6 +124,23 @@ TEST_F(GpuProgramTest, APreparedJobIsFiredOftenAndInOrder) {
   }
   ASSERT_THAT(prepared.Release(), IsOk());
   ExpectTimes(3, kBytes);
+}
+
+TEST_F(GpuProgramTest, TheContextIsGivenBackAfterTheLastArena) {
+  if (!Open()) return;
+  const auto context = [&] { return node(0).admin().Devices().devices(1).context(); };
+  const Program program = Must(Program::Compile(end_.session, end_.device, Triple()));
+  for (int again = 0; again < 2; ++again) {
+    Count(0);
+    ASSERT_THAT(
+        Must(RunPrograms(end_.session, end_.device, {RunAt(program, 0, kBytes)})).Wait(kSoon),
+        IsOk());
+    ExpectTimes(3, kBytes);
+    EXPECT_TRUE(context());
+    ASSERT_THAT(end_.arena.Release(), IsOk());
+    ASSERT_TRUE(Await([&] { return !context(); })) << "what runs programs holds it";
+    end_.arena = Must(end_.session.CreateArena(end_.device, 4 * kBytes));
+  }
 }
 
 TEST_F(GpuProgramTest, ABufferBeginsWhereKernelsTakeIt) {
