@@ -54,16 +54,6 @@ std::vector<TransferInfo> Ask(Session& session, const StreamBook::Posted& posted
   return transfers;
 }
 
-// A transfer of the batch that waits for its other half; 0 if none does.
-uint64_t WaitingHalf(Session& session, const StreamBook::Posted& posted, uint32_t timeline,
-                     uint64_t value) {
-  const Ahead ahead = AheadOf(session, posted, timeline, value);
-  for (const TransferInfo& transfer : Ask(session, posted, ahead.first, ahead.end - ahead.first)) {
-    if (transfer.state == kTransferWaiting) return transfer.id;
-  }
-  return 0;
-}
-
 // A batch of which some transfers may be what a wait hangs on. The counter tells the oldest
 // transfer that is not over. Later ones may have ended, which only the daemon knows. It is asked
 // once there is something to refuse.
@@ -76,23 +66,89 @@ class Suspects {
 
   const StreamBook::Posted& posted() const { return posted_; }
   Ahead ahead() const { return ahead_; }
-  // Whether transfer `index`, at least ahead().first, waits for its other half or to be defined.
+  // Whether transfer `index`, at least ahead().first, waits for its other half.
+  bool WaitsForOther(size_t index) { return StateOf(index) == kTransferWaiting; }
+  // ... or to be defined.
   bool Waits(size_t index) {
+    const int state = StateOf(index);
+    return state == kTransferWaiting || state == kTransferMatched;
+  }
+
+ private:
+  int StateOf(size_t index) {
     if (index < asked_from_ || index - asked_from_ >= asked_.size()) {
       asked_ = Ask(session_, posted_, index, ahead_.end - index);
       asked_from_ = index;
     }
-    return !asked_.empty() && (asked_[index - asked_from_].state == kTransferWaiting ||
-                               asked_[index - asked_from_].state == kTransferMatched);
+    return asked_.empty() ? 0 : asked_[index - asked_from_].state;
   }
 
- private:
   Session& session_;
   const StreamBook::Posted posted_;
   const Ahead ahead_;
   size_t asked_from_ = 0;
   std::vector<TransferInfo> asked_;
 };
+
+// Other halves of a batch's transfers that this process has posted and that are not over, by what
+// the two halves have in common.
+class OwnHalves {
+ public:
+  struct Half {
+    std::shared_ptr<Session> session;
+    Suspects* batch;
+    size_t index;  // in the batch
+  };
+  explicit OwnHalves(const Suspects& of);
+
+  // In the order in which they were posted. Of several halves of one name the oldest that still
+  // waits is the other half, because a name is used again only when its transfer has matched or is
+  // over.
+  const std::vector<Half>& Of(uint64_t name) const { return halves_.at(name); }
+
+ private:
+  std::deque<Suspects> batches_;
+  std::map<uint64_t, std::vector<Half>> halves_;
+};
+
+OwnHalves::OwnHalves(const Suspects& of) {
+  for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
+    halves_[of.posted().transfers[i].name];
+  }
+  for (const std::shared_ptr<Session>& session : Session::All()) {
+    if (!session->Mine()) continue;
+    for (uint32_t timeline = 0; timeline < FERRY_TIMELINE_COUNTERS; ++timeline) {
+      for (StreamBook::Posted& posted : session->streams().Open(timeline, UINT64_MAX)) {
+        if (posted.receives == of.posted().receives) continue;
+        Suspects& batch = batches_.emplace_back(*session, std::move(posted), timeline, UINT64_MAX);
+        for (size_t i = batch.ahead().first; i < batch.ahead().end; ++i) {
+          const auto named = halves_.find(batch.posted().transfers[i].name);
+          if (named != halves_.end()) named->second.push_back({session, &batch, i});
+        }
+      }
+    }
+  }
+  for (auto& [name, halves] : halves_) {
+    std::sort(halves.begin(), halves.end(), [](const Half& a, const Half& b) {
+      return a.batch->posted().first_id + a.index < b.batch->posted().first_id + b.index;
+    });
+  }
+}
+
+// A transfer of the batch that waits for its other half, which this process has not posted; 0 if
+// there is none. Halves that both wait are about to meet.
+uint64_t MissingHalf(Suspects& of, const OwnHalves& own) {
+  for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
+    const std::vector<OwnHalves::Half>& halves = own.Of(of.posted().transfers[i].name);
+    if (of.WaitsForOther(i) &&
+        std::none_of(halves.begin(), halves.end(), [](const OwnHalves::Half& half) {
+          return half.batch->WaitsForOther(half.index);
+        })) {
+      return of.posted().first_id + i;
+    }
+  }
+  return 0;
+}
 
 // One question, followed from stream to stream. Each function returns why its argument hangs, or
 // "".
@@ -103,7 +159,7 @@ class Search {
 
  private:
   std::string Definition(Session& session, const StreamBook::Posted& posted, size_t index);
-  std::string OtherHalves(Suspects& of);
+  std::string OtherHalves(Suspects& of, const OwnHalves& own);
   std::string Store(const uint64_t& word, uint64_t value);
   std::string Wait(const ParkedStreams::Wait& wait);
 
@@ -124,15 +180,17 @@ std::string Search::Over(Session& session, uint32_t timeline, uint64_t value) {
       std::string why = Definition(session, posted, i);
       if (!why.empty() && suspects.Waits(i)) return why;
     }
-    std::string why = OtherHalves(suspects);
+    const OwnHalves own(suspects);
+    std::string why = OtherHalves(suspects, own);
     if (!why.empty()) return why;
     if (!std::all_of(posted.remotes.begin(), posted.remotes.end(), DeviceUse::InUse)) continue;
-    if (WaitingHalf(session, posted, timeline, value) == 0 ||
+    if (MissingHalf(suspects, own) == 0 ||
         timelines.WaitOver(timeline, value, DeadlineAfter(kMeetingNs)) !=
             Timelines::Wait::kTimeout) {
       continue;
     }
-    if (const uint64_t id = WaitingHalf(session, posted, timeline, value); id != 0) {
+    Suspects later(session, posted, timeline, value);
+    if (const uint64_t id = MissingHalf(later, OwnHalves(later)); id != 0) {
       return "transfer " + std::to_string(id) +
              " waits for its other half, and this process has arenas on the device of that";
     }
@@ -155,47 +213,25 @@ std::string Search::Definition(Session& session, const StreamBook::Posted& poste
          ", which nothing was told to see to";
 }
 
-// Looks at halves that this process has posted itself. Of several halves of one name the oldest
-// that still waits is the other half, because a name is used again only when its transfer has
-// matched or is over.
-std::string Search::OtherHalves(Suspects& of) {
-  struct Half {
-    Suspects* batch;
-    size_t index;
-    std::string why;
-  };
-  std::map<uint64_t, std::vector<Half>> halves;
+// Why an other half that this process has posted itself is never defined.
+std::string Search::OtherHalves(Suspects& of, const OwnHalves& own) {
   for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
-    halves[of.posted().transfers[i].name];
-  }
-  const std::vector<std::shared_ptr<Session>> sessions = Session::All();
-  std::deque<Suspects> batches;
-  for (const std::shared_ptr<Session>& session : sessions) {
-    if (!session->Mine()) continue;
-    for (uint32_t timeline = 0; timeline < FERRY_TIMELINE_COUNTERS; ++timeline) {
-      for (StreamBook::Posted& posted : session->streams().Open(timeline, UINT64_MAX)) {
-        if (posted.receives == of.posted().receives) continue;
-        Suspects& batch = batches.emplace_back(*session, std::move(posted), timeline, UINT64_MAX);
-        for (size_t i = batch.ahead().first; i < batch.ahead().end; ++i) {
-          const auto named = halves.find(batch.posted().transfers[i].name);
-          if (named == halves.end()) continue;
-          named->second.push_back({&batch, i, Definition(*session, batch.posted(), i)});
-        }
-      }
+    const std::vector<OwnHalves::Half>& halves = own.Of(of.posted().transfers[i].name);
+    std::vector<std::string> why;
+    for (const OwnHalves::Half& half : halves) {
+      why.push_back(Definition(*half.session, half.batch->posted(), half.index));
     }
-  }
-  for (size_t i = of.ahead().first; i < of.ahead().end; ++i) {
-    std::vector<Half>& named = halves[of.posted().transfers[i].name];
-    const auto hangs = [](const Half& half) { return !half.why.empty(); };
-    if (std::none_of(named.begin(), named.end(), hangs) || !of.Waits(i)) continue;
-    std::sort(named.begin(), named.end(), [](const Half& a, const Half& b) {
-      return a.batch->posted().first_id + a.index < b.batch->posted().first_id + b.index;
+    // The daemons are asked last, and only if there is something to refuse.
+    if (std::all_of(why.begin(), why.end(), [](const std::string& one) { return one.empty(); }) ||
+        !of.Waits(i)) {
+      continue;
+    }
+    const auto other = std::find_if(halves.begin(), halves.end(), [](const OwnHalves::Half& half) {
+      return half.batch->Waits(half.index);
     });
-    const auto other = std::find_if(named.begin(), named.end(),
-                                    [](const Half& half) { return half.batch->Waits(half.index); });
-    if (other != named.end() && hangs(*other)) {
-      return "its other half is this process's: " + other->why;
-    }
+    if (other == halves.end()) continue;
+    const std::string& reason = why[static_cast<size_t>(other - halves.begin())];
+    if (!reason.empty()) return "its other half is this process's: " + reason;
   }
   return "";
 }

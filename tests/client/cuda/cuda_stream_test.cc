@@ -432,6 +432,37 @@ TEST_F(CudaConnectionsTest, WhatIsPostedAndUndefinedIsRefusedPastTheBound) {
   ASSERT_OK(receive.Wait(kSoon));
 }
 
+// Both halves are posted, and what they take to meet has no bound.
+TEST_F(CudaConnectionsTest, TheHostWaitsForHalvesThatHaveYetToMeet) {
+  if (RanInChildren()) return;
+  Session session = Open();
+  auto from = session.CreateArena(kGpu, 4096);
+  auto to = session.CreateArena(kOtherGpu, 4096);
+  ASSERT_OK(to);
+  for (uint32_t i = 0; i < most(); ++i) {
+    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));
+  }
+  CUstream consumer = MakeStream();
+  Batch receive = PostReceive(session, *to, "far", kGpu);
+  Batch send = PostSend(session, *from, "far", kOtherGpu);
+  std::thread meets([&] {
+    while (cuda::Counts().host_waits + cuda::Counts().would_deadlock == 0)
+      std::this_thread::yield();
+    daemon_->Meet();
+  });
+  const Status waited = cuda::Wait(receive, consumer);
+  meets.join();
+  ASSERT_OK(waited);
+  EXPECT_EQ(cuda::Counts().host_waits, 1u);
+  EXPECT_EQ(cuda::Counts().would_deadlock, 0u);
+  ASSERT_OK(send.Wait(kSoon));
+  PostOptions options;
+  options.over_timeline = 50;
+  ASSERT_OK(
+      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options));
+  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+}
+
 TEST_F(CudaConnectionsTest, TheHostWaitsForWhatIsOnItsWay) {
   if (RanInChildren()) return;
   Session session = Open();

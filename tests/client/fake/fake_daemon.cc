@@ -159,6 +159,12 @@ size_t FakeDaemon::prepared_waiters() {
   return waiters;
 }
 
+void FakeDaemon::Meet() {
+  std::lock_guard lock(mutex_);
+  met_ = true;
+  Progress();
+}
+
 void FakeDaemon::set_forget(bool forget) {
   std::lock_guard lock(mutex_);
   forget_ = forget;

@@ -4,6 +4,7 @@
 // tell it to misbehave:
 //   "echo..."  over at once, well           "fail..."  over at once, TRANSFER_MISMATCH
 //   "hang..."  the post is never answered   "bad..."   the batch is refused, this entry named
+//   "far..."   both halves wait for each other until Meet()
 // Every program is the same one, and jobs are over at once. Prepared batches do not meet. A firing
 // of a batch whose first key is "echo..." is over when the doorbell rings; firings of all others
 // never are. Any thread.
@@ -65,6 +66,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   size_t hanging();
   void WaitForEventWaiter();      // a client's thread that sleeps until any counter advances
   size_t prepared_waiters();      // threads that sleep until a firing is over
+  void Meet();                    // halves that are far from each other meet
   void set_forget(bool forget);   // whether to forget statuses
   void set_memfd_short(bool on);  // whether to welcome with a memfd of one page
   size_t unary_posts() const { return unary_posts_; }
@@ -95,6 +97,7 @@ class FakeDaemon final : public v1::TransferService::Service {
     uint64_t id;
     bool send;
     std::string match;  // what must be equal in the other half
+    bool far = false;   // meets its other half after Meet() only
     v1::Buffer buffer;
     uint32_t timeline;
     uint64_t value;
@@ -200,6 +203,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   v1::Hello last_hello_;
   v1::RegisterArena last_arena_;
   size_t hanging_ = 0;
+  bool met_ = false;
   bool forget_ = false;
   bool memfd_short_ = false;
   std::string refusal_ = "bad batch";

@@ -247,6 +247,7 @@ FakeDaemon::Posted FakeDaemon::Post(Session* session, const Request& request, bo
     const uint64_t destination = send ? remote : request.device_id();
     transfer->match = request.domain() + "/" + std::to_string(source) + ">" +
                       std::to_string(destination) + "/" + request.transfer_keys(i);
+    transfer->far = StartsWith(request.transfer_keys(i), "far");
     transfer->buffer = request.buffers(i);
     transfer->buffer.clear_dims();  // nobody looks at them, and By() makes them many
     transfer->timeline = timeline;
@@ -272,6 +273,7 @@ bool FakeDaemon::Defined(const Session& session, const Transfer& transfer) const
 }
 
 bool FakeDaemon::Matched(const Transfer& transfer) const {
+  if (transfer.far && !met_) return false;
   for (const auto& session : all_) {
     for (const auto& [id, other] : session->waiting) {
       if (session->open && other->send != transfer.send && other->match == transfer.match) {
@@ -309,7 +311,7 @@ void FakeDaemon::Progress() {
     if (from->open) Fire(from.get());
     const auto sends = from->waiting;  // Finish() changes it
     for (const auto& [send_id, send] : sends) {
-      if (!send->send || !from->open) continue;
+      if (!send->send || !from->open || (send->far && !met_)) continue;
       for (const auto& to : all_) {
         const auto found = std::find_if(
             to->waiting.begin(), to->waiting.end(), [&, send = send](const auto& entry) {
