@@ -27,7 +27,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 if "--stand-ins" in sys.argv and "FERRY_STAND_IN" not in os.environ:
     # Once more, and so every process that this one starts.
     folders = [os.path.join(ROOT, "tests", "python", "stand_ins"), os.environ.get("PYTHONPATH", "")]
-    stand_in = {"FERRY_STAND_IN": "vllm", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    stand_in = {"FERRY_STAND_IN": "fake_vllm", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **stand_in})
 
 import torch  # noqa: E402

@@ -10,136 +10,91 @@ The engines are verl's own, made by its registry. What verl's manager asks of th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import multiprocessing
-import os
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from framework_workers import SHAPES, Workers, main, value
 from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
-import ferry
-import ferry.verl
+import ferry.verl  # noqa: F401  # which registers the engine
 
 ACTORS, ROLLOUTS, STEPS = 2, 2, 3
-SHAPES = {"embed": (512, 96), "up": (256, 384), "down": (384, 96), "norm": (96, 1)}
 
 
-def value(name: str, step: int) -> Any:
-    rows, columns = SHAPES[name]
-    return torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) + 1000 * step
-
-
-def weights(step: int, device: Any) -> Iterator[tuple[str, Any]]:
-    """The whole of each, as verl's actors gather them, all ranks together: of two ranks each keeps every second one."""
-    for name in SHAPES:
-        yield name, value(name, step).to(device)
-
-
-async def received(stream: Any) -> dict[str, Any]:
-    """What a server loads, one weight after the other."""
-    return {name: tensor.clone() async for name, tensor in stream}
-
-
-def worker(place: int, cuda: bool, pipe: Connection) -> None:
+class Worker:
     """An actor or a rollout: whatever it is asked."""
-    device = torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(place % torch.cuda.device_count())
-        device = torch.device("cuda", torch.cuda.current_device())
-    engine = CheckpointEngineRegistry.new("ferry", bucket_size=1 << 16)
-    loaded: dict[str, Any] = {}
-    for call, given in iter(pipe.recv, None):
-        said: Any = None
-        if call == "send":
-            asyncio.run(engine.send_weights(weights(given, device), given))
-        elif call == "receive":
-            loaded = asyncio.run(received(engine.receive_weights(given)))
-        elif call == "join":
-            loaded = asyncio.run(received(engine.join(given)))
-        elif call == "check":
-            assert sorted(loaded) == sorted(SHAPES)
-            assert all(torch.equal(tensor.cpu(), value(name, given)) for name, tensor in loaded.items())
-            said = "+".join(engine.routes)
-        else:
-            said = getattr(engine, call)(**given)
-        pipe.send(said)
-    engine.close()
 
+    def __init__(self, place: int, device: Any) -> None:
+        self.device, self.engine = device, CheckpointEngineRegistry.new("ferry", bucket_size=1 << 16)
+        self.loaded: dict[str, Any] = {}
 
-class Workers:
-    """Processes, each with an engine."""
+    def prepare(self) -> Any:
+        return self.engine.prepare()
 
-    def __init__(self, first: int, count: int, cuda: bool) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipes: list[Connection] = []
-        self.processes: list[Any] = []
-        for i in range(count):
-            mine, theirs = context.Pipe()
-            self.pipes.append(mine)
-            self.processes.append(context.Process(target=worker, args=(first + i, cuda, theirs), daemon=True))
-            self.processes[-1].start()
-            theirs.close()  # so that the end of the process is an end of the pipe
+    def init_process_group(self, told: dict[str, Any]) -> None:
+        self.engine.init_process_group(**told)
 
-    def ask(self, call: str, each: list[Any]) -> None:
-        for pipe, given in zip(self.pipes, each, strict=True):
-            pipe.send((call, given))
+    def finalize(self) -> None:
+        self.engine.finalize()
 
-    def answers(self) -> list[Any]:
-        return [pipe.recv() for pipe in self.pipes]
+    def send(self, step: int) -> None:
+        asyncio.run(self.engine.send_weights(self.weights(step), step))
 
-    def all(self, call: str, given: Any) -> list[Any]:
-        self.ask(call, [given] * len(self.pipes))
-        return self.answers()
+    def weights(self, step: int) -> Iterator[tuple[str, Any]]:
+        """The whole of each, as verl's actors gather them, all ranks together: of two ranks each keeps every second one."""
+        for name in SHAPES:
+            yield name, value(name, step).to(self.device)
 
-    def end(self) -> int:
-        for pipe in self.pipes:
-            pipe.send(None)
-        for process in self.processes:
-            process.join()
-        return int(max(abs(process.exitcode) for process in self.processes))
+    def receive(self, step: int) -> None:
+        asyncio.run(self.load(self.engine.receive_weights(step)))
+
+    def join(self, actors: list[Any]) -> None:
+        asyncio.run(self.load(self.engine.join(actors)))
+
+    async def load(self, stream: Any) -> None:
+        """As a server does, one weight after the other."""
+        self.loaded = {name: tensor.clone() async for name, tensor in stream}
+
+    def routes(self, step: int) -> str:
+        """By which the weights of a step came, which are all there."""
+        assert sorted(self.loaded) == sorted(SHAPES)
+        assert all(torch.equal(tensor.cpu(), value(name, step)) for name, tensor in self.loaded.items())
+        return "+".join(self.engine.routes)
+
+    def close(self) -> None:
+        self.engine.close()
 
 
 def update(actors: Workers, rollouts: Workers, step: int) -> None:
     """As verl's manager does it."""
-    prepared = actors.all("prepare", {}) + rollouts.all("prepare", {})
+    prepared = actors.all("prepare") + rollouts.all("prepare")
     topology = CheckpointEngineRegistry.get("ferry").build_topology(ACTORS, ROLLOUTS, prepared)
     for workers, columns in zip((actors, rollouts), topology, strict=True):
-        each = [{name: values[i] for name, values in columns.items()} for i in range(len(workers.pipes))]
-        workers.ask("init_process_group", each)
+        workers.ask(
+            "init_process_group",
+            [({name: values[i] for name, values in columns.items()},) for i in range(len(workers.pipes))],
+        )
         workers.answers()
-    actors.ask("send", [step] * ACTORS)
+    actors.ask("send", [(step,)] * ACTORS)
     rollouts.all("receive", step)
     actors.answers()
     for workers in (actors, rollouts):
-        workers.all("finalize", {})
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--cuda", action="store_true", help="weights on GPUs; the daemon is that of $FERRY_CLIENT_DIR")
-    cuda = parser.parse_args().cuda
-    if cuda:
-        return run(cuda)
-    with ferry.local_node() as node:
-        os.environ.update(node.environment)
-        return run(cuda)
+        workers.all("finalize")
 
 
 def run(cuda: bool) -> int:
-    actors, rollouts = Workers(0, ACTORS, cuda), Workers(ACTORS, ROLLOUTS, cuda)
+    actors, rollouts = Workers(Worker, 0, ACTORS, cuda), Workers(Worker, ACTORS, ROLLOUTS, cuda)
     for step in range(1, STEPS + 1):
         update(actors, rollouts, step)
-    print(f"{ROLLOUTS} rollouts have step {STEPS} by route {'+'.join(sorted(set(rollouts.all('check', STEPS))))}")
-    late = Workers(ACTORS + ROLLOUTS, 1, cuda)
-    late.all("join", actors.all("prepare", {}))
-    print(f"one that has joined has step {STEPS} by route {'+'.join(late.all('check', STEPS))}")
+    print(f"{ROLLOUTS} rollouts have step {STEPS} by route {'+'.join(sorted(set(rollouts.all('routes', STEPS))))}")
+    late = Workers(Worker, ACTORS + ROLLOUTS, 1, cuda)
+    late.all("join", actors.all("prepare"))
+    print(f"one that has joined has step {STEPS} by route {'+'.join(late.all('routes', STEPS))}")
     return max(workers.end() for workers in (late, rollouts, actors))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("verl's checkpoint engine by Ferry", run))

@@ -30,8 +30,10 @@ from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from ferry._memory import Tensor, view_of
 from ferry._post import place_of
-from ferry._pull import DEADLINE, Address, Leaf, Pull, Source, open_session
+from ferry._pull import Pull
+from ferry._request import DEADLINE, Address
 from ferry._session import Session
+from ferry._source import Leaf, Source, first_host, open_session
 from ferry.errors import FailedPreconditionError, FerryError, UnavailableError, WaitTimeoutError, invalid
 
 log = logging.getLogger("ferry.ray")
@@ -353,7 +355,7 @@ def _targets(here: Session, leaves: Sequence[Leaf], buffers: Sequence[Any]) -> t
             continue
         late.append(i)
         gpu = here.gpu_of(view.ordinal) if view.ordinal >= 0 else None
-        device = next((known.id for known in here.devices if known.kind == "host"), None) if gpu is None else gpu
+        device = first_host(here) if gpu is None else gpu
         into.append(here.empty(leaf.shape, leaf.dtype, device))
     return into, late
 

@@ -18,8 +18,10 @@ import torch
 from verl.checkpoint_engine import base
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
-from ferry._pull import DEADLINE, Address, Pull, Source, ask, host_device, open_session
+from ferry._pull import Pull, ask
+from ferry._request import DEADLINE, Address
 from ferry._session import Session
+from ferry._source import Source, host_device, open_session
 from ferry.errors import FailedPreconditionError, FerryError
 
 log = logging.getLogger("ferry.verl")

@@ -27,12 +27,15 @@ from vllm.distributed.weight_transfer.base import (
 )
 
 from ferry._dtypes import BY_NAME
+from ferry._layout import Layout, Region, overlap, slices
 from ferry._memory import view_of
 from ferry._post import arena_of, place_of
-from ferry._pull import DEADLINE, Address, Leaf, Part, Presence, Pull, Source, host_device, open_session
+from ferry._presence import Presence
+from ferry._pull import Part, Pull
+from ferry._request import DEADLINE, Address
 from ferry._session import Session
+from ferry._source import Leaf, Source, host_device, open_session
 from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
-from ferry.torch import Layout, Region, _common
 
 log = logging.getLogger("ferry.vllm")
 BUCKET = 256 << 20
@@ -274,7 +277,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             region = parameter.layout.region(rank) if parameter.layout else Region((0,) * len(parameter.shape), parameter.shape)
             holders.setdefault(region, []).append(rank)
         for region, ranks in holders.items():
-            common = _common(region, parameter.home)
+            common = overlap(region, parameter.home)
             if common is None and parameter.shape:
                 continue
             rank = ranks[turn % len(ranks)]
@@ -283,7 +286,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                 raise FailedPreconditionError(f"trainer rank {rank} owns {name!r}, and has not offered it", "FIELD_INVALID")
             place, leaf = leaves[name]
             whole = common is None or common == region
-            part = Part(place) if whole else Part(place, _less(common.offset, region.offset), common.size)  # type: ignore[union-attr]
+            part = Part(place) if whole else Part(place, *common.within(region))  # type: ignore[union-attr]
             yield _Wanted(index, rank, common or region, part, Leaf(tuple(leaf[0]), *leaf[1:]))
 
     def _pull(self, offer: str, sources: dict[int, Any], bucket: list[_Wanted]) -> list[tuple[Pull, list[_Wanted]]]:
@@ -318,7 +321,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         assert self._session is not None
         parameter = self._parameters[wanted.parameter]
         if parameter.target is not None:
-            part = parameter.target[_box(wanted.region, parameter.home)]
+            part = parameter.target[slices(wanted.region, parameter.home)]
             with contextlib.suppress(InvalidArgumentError):  # strides into which nothing is received
                 where = place_of(self._session, view_of(part))
                 if where is not None:
@@ -346,7 +349,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             if target is None:
                 target = torch.empty(parameter.shape, dtype=getattr(torch, parameter.dtype), device=self.device)
             for region, tensor in seen:
-                target[_box(region, parameter.home)].copy_(tensor)
+                target[slices(region, parameter.home)].copy_(tensor)
             if parameter.target is None:
                 yield parameter.name, target
 
@@ -372,16 +375,6 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
 
 def hash_of(text: str) -> int:
     return sum(text.encode())
-
-
-def _box(region: Region, home: Region) -> tuple[slice, ...]:
-    """A region as what has `home` is indexed."""
-    offset = _less(region.offset, home.offset)
-    return tuple(slice(begin, begin + size) for begin, size in zip(offset, region.size, strict=True))
-
-
-def _less(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(first - second for first, second in zip(a, b, strict=True))
 
 
 def _nested(ranks: Sequence[int], shape: Sequence[int]) -> list[Any]:

@@ -196,7 +196,7 @@ def test_a_sender_that_died_is_told_and_its_successor_is_as_good(actors):
         ray.get(receiver.total.remote(ref), timeout=30)
     assert not isinstance(error.value, ray.exceptions.GetTimeoutError), time.monotonic() - began
     # Ray's own word, or Ferry's: of a process that has ended already, or that ends as it is asked.
-    known = r"ActorDied|has ended, or was started again since|went away before it sent it"
+    known = r"ActorDied|has ended, or was started again since|went away before it answered"
     assert re.search(known, f"{type(error.value).__name__} {error.value}")
     assert ray.get(receiver.plain.remote(1)) == 1  # nobody was ended because of that
     again = Actor.options(num_cpus=0).remote()

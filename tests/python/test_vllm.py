@@ -103,7 +103,8 @@ class Dying(Client):
     def init_weight_transfer_engine(self, info):
         program = (
             "import json, sys\n"
-            "from ferry._pull import Address, Presence\n"
+            "from ferry._presence import Presence\n"
+            "from ferry._request import Address\n"
             "address, name = json.loads(sys.argv[1])\n"
             "here = Presence(Address(*address), name, 'node-b/worker-7')\n"
             "print('there', flush=True)\n"
@@ -257,8 +258,8 @@ def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
     held = threading.Event()
 
     def dies(info):
-        presence = sys.modules["ferry.vllm"].Presence(ferry._pull.Address(*info["sources"][0][0]), info["offer"], "worker-3")
-        presence._connection.close()
+        presence = sys.modules["ferry.vllm"].Presence(ferry._request.Address(*info["sources"][0][0]), info["offer"], "worker-3")
+        presence.close()
         held.wait(30)
 
     made.client.update_weights = dies
