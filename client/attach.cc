@@ -37,6 +37,22 @@ bool Ready(int fd, short events, uint64_t deadline_ns) {
   }
 }
 
+// The daemon welcomes us in a version that we did not say that we speak.
+StatusPtr OtherVersion(const std::string& doing, uint32_t theirs) {
+  const std::string newest = std::to_string(kProtocol);
+  const std::string ours = kOldestProtocol == kProtocol
+                               ? "version " + newest
+                               : "versions " + std::to_string(kOldestProtocol) + " to " + newest;
+  return Error(kFailedPrecondition, kReasonProtocolVersion,
+               doing + ": the daemon speaks version " + std::to_string(theirs) +
+                   " of the protocol with clients, this libferry (" FERRY_VERSION ") speaks " +
+                   ours +
+                   (theirs < kOldestProtocol
+                        ? "; the daemon is the older one: update ferryd"
+                        : "; the library is the older one: update libferry, or the program that "
+                          "has its own"));
+}
+
 struct Packet {
   std::string_view bytes;  // in the buffer; empty: no packet came, or `closed`
   std::vector<int> fds;
@@ -176,17 +192,17 @@ StatusPtr AttachSocket::SayHello(const std::string& dir, const std::string& name
     error = Error(kInternal, kReasonProtocol, doing + ": the daemon's answer is no message");
   }
   if (error == nullptr && response.error != nullptr) error = std::move(response.error);
+  const bool welcomed =
+      response.kind == AttachResponse::Kind::kWelcome && response.sequence == sequence;
+  if (error == nullptr && welcomed &&
+      (response.welcome.protocol < kOldestProtocol || response.welcome.protocol > kProtocol)) {
+    error = OtherVersion(doing, response.welcome.protocol);
+  }
   // The memfd of a new session; and the doorbell, which a daemon without eventfds does not send.
   const size_t most = resume != nullptr ? 1 : 2;
-  if (error == nullptr &&
-      (response.kind != AttachResponse::Kind::kWelcome || response.sequence != sequence ||
-       response.welcome.protocol < kOldestProtocol || response.welcome.protocol > kProtocol ||
-       packet.fds.size() > most || packet.fds.size() + 1 < most)) {
-    error =
-        Error(kInternal, kReasonProtocol,
-              doing +
-                  ": the daemon's answer is not a welcome of a protocol that we speak, with its "
-                  "descriptors");
+  if (error == nullptr && (!welcomed || packet.fds.size() > most || packet.fds.size() + 1 < most)) {
+    error = Error(kInternal, kReasonProtocol,
+                  doing + ": the daemon's answer is not a welcome with its descriptors");
   }
   if (error != nullptr) {
     CloseAll(&packet.fds);

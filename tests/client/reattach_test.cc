@@ -387,7 +387,7 @@ TEST_F(ReattachTest, ADaemonOfAnotherVersionEndsTheSession) {
   EXPECT_TRUE(watched.WaitFor(2));
   EXPECT_EQ(session.WaitAttached(kSoon).reason(), "DAEMON_LOST");
   EXPECT_THAT(std::string(session.Health().message()),
-              HasSubstr("not a welcome of a protocol that we speak"));
+              HasSubstr("the daemon speaks version 1 of the protocol with clients"));
   EXPECT_EQ(pending->Wait().reason(), "DAEMON_LOST");
   EXPECT_THAT(watched.ended, ElementsAre(Pair(1, "DAEMON_LOST"), Pair(0, "DAEMON_LOST")));
   daemon_->WaitForSessions(0);

@@ -35,6 +35,28 @@ TEST_F(SessionTest, OpensAndShowsWhatTheDaemonSaid) {
   daemon_->WaitForSessions(0);
 }
 
+TEST_F(SessionTest, ADaemonOfAnotherVersionIsToldWithBothVersionsAndWhichEndIsOlder) {
+  const std::string ours = "of the protocol with clients, this libferry (" +
+                           std::string(ferry_version()) + ") speaks version 2; ";
+  const std::pair<uint32_t, std::string> cases[] = {
+      {1, "the daemon is the older one: update ferryd"},
+      {9, "the library is the older one: update libferry, or the program that has its own"}};
+  for (const auto& [theirs, what] : cases) {
+    FakeDaemon::Behaviour behaviour;
+    behaviour.protocol = theirs;
+    Restart(behaviour);
+    SessionOptions options;
+    options.client_dir = dir_;
+    const Status refused = Session::Open(options).status();
+    EXPECT_EQ(refused.code(), 9);  // FAILED_PRECONDITION
+    EXPECT_EQ(refused.reason(), "PROTOCOL_VERSION");
+    EXPECT_THAT(std::string(refused.message()),
+                ::testing::HasSubstr("the daemon speaks version " + std::to_string(theirs) + " " +
+                                     ours + what));
+    daemon_->WaitForSessions(0);
+  }
+}
+
 TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
   ferry_session_options options{};
   options.struct_size = sizeof(options);
