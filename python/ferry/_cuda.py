@@ -16,6 +16,7 @@ from typing import Any, Optional
 from ferry.errors import InternalError, NotFoundError
 
 _BUFFER_ID = 7  # CU_POINTER_ATTRIBUTE_BUFFER_ID: of each allocation another one, as long as the process lives
+_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
@@ -43,6 +44,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "cuMemRelease": [c_uint64],
     "cuPointerGetAttribute": [c_void_p, c_int, c_uint64],
     "cuMemcpyDtoDAsync": [c_uint64, c_uint64, c_size_t, c_void_p],
+    "cuStreamWaitEvent": [c_void_p, c_void_p, c_uint],
     "cuEventCreate": [POINTER(c_void_p), c_uint],
     "cuEventRecord": [c_void_p, c_void_p],
     "cuEventSynchronize": [c_void_p],
@@ -96,6 +98,11 @@ class Driver:
         finally:
             self._calls["cuCtxPopCurrent"](ctypes.byref(c_void_p()))
 
+    def ordinal_of(self, address: int) -> Optional[int]:
+        """Of the GPU whose memory an address is in; None if the driver does not know it."""
+        made = c_int()
+        return None if self._calls["cuPointerGetAttribute"](ctypes.byref(made), _ORDINAL, address) else made.value
+
     # Of these the context is current.
 
     def synchronize(self) -> None:
@@ -132,6 +139,14 @@ class Driver:
             self._check("cuEventCreate", ctypes.byref(made), _NO_TIMING)
         self._check("cuEventRecord", made, stream)
         return [made.value or 0]
+
+    def follow(self, stream: int, other: int) -> None:
+        """What `stream` is told from now on is behind what `other` was told so far."""
+        (event,) = self.event(other)
+        try:
+            self._check("cuStreamWaitEvent", stream, event, 0)
+        finally:
+            self._calls["cuEventDestroy"](event)
 
     def await_event(self, event: int) -> None:
         self._check("cuEventSynchronize", event)

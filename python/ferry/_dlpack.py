@@ -13,6 +13,8 @@ from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_ui
 from typing import Any, NamedTuple, Optional
 
 CPU, CUDA = 1, 2
+OF_HOST = (CPU, 3)  # and pinned by CUDA
+OF_CUDA = (CUDA, 13)  # and managed
 
 
 class _Tensor(Structure):
@@ -118,9 +120,9 @@ class Described(NamedTuple):
     owner: Any
 
 
-def describe(tensor: Any) -> Described:
-    """What `tensor.__dlpack__()` says, without taking it."""
-    made = tensor.__dlpack__()
+def describe(tensor: Any, **asked: Any) -> Described:
+    """What `tensor.__dlpack__(**asked)` says, without taking it."""
+    made = tensor.__dlpack__(**asked)
     place = _python.PyCapsule_GetPointer(made, b"dltensor")
     said = _Managed.from_address(place).tensor
     shape = tuple(said.shape[i] for i in range(said.ndim))

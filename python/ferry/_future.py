@@ -147,10 +147,12 @@ class Future(Generic[T]):
 
     def wait_stream(self, stream: Any = None) -> T:
         """Has a CUDA stream wait, instead of the host: what is queued behind this call sees the bytes that came, and may
-        write to those that were sent. Returns what ``result`` would, at once. `stream`: torch's, None: the current one of the
-        GPU. It goes on when the transfers are over, well or not: ``exception`` says which.
+        write to those that were sent. Returns what ``result`` would, at once. `stream`: torch's, what has ``__cuda_stream__``,
+        a number (cudaStream_t), None: torch's current one of the GPU. It goes on when the transfers are over, well or not:
+        ``exception`` says which.
 
-        Raises: FailedPreconditionError while the stream is captured, or if no torch of this process has opened CUDA.
+        Raises: FailedPreconditionError while the stream is captured, or for None if no torch of this process has opened CUDA;
+        InvalidArgumentError for what is no stream.
         """
         what = "a stream was to wait for a transfer"
         for post in self._posts:
@@ -278,8 +280,7 @@ class Prepared:
 
     def fire_stream(self, stream: Any = None) -> int:
         """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
-        by then. `stream`: torch's, None: the current one of the GPU. Raises what ``Future.wait_stream`` does, and why the
-        batch has ended."""
+        by then. `stream` as of ``Future.wait_stream``. Raises what that does, and why the batch has ended."""
         what = "a stream was to fire"
         refuse_capture(what)
         for handle in self._handles:

@@ -13,7 +13,8 @@ import threading
 from typing import Any, NamedTuple, Optional
 
 from ferry import _abi, _cuda
-from ferry._memory import Arena, View
+from ferry._memory import Arena
+from ferry._views import View
 from ferry.errors import FerryError, ResourceExhaustedError, take
 
 _MOST_MAPPINGS = 250  # of one import

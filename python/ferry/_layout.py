@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
-from ferry._memory import blocks_of, shape_of, view_of
+from ferry._memory import shape_of
 from ferry._post import Ranges
+from ferry._views import blocks_of, view_of
 from ferry.errors import invalid
 
 _MOST_RANGES = 20_000  # of one transfer: what a call holds

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Optional, Union
 from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
 from ferry._imports import PoolPlaces
-from ferry._memory import ALIGNMENT, Arena, Tensor, View, blocks_of, packed, view_of
+from ferry._memory import ALIGNMENT, Arena, Tensor
+from ferry._views import View, blocks_of, packed, view_of
 from ferry.errors import InvalidArgumentError, check, invalid
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
@@ -209,7 +210,7 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
             view = view_of(leaf)
             found, why = places.find(view)
             if found is not None:
-                items.append(Item(key, found, view.dtype, view.shape, leaf))
+                items.append(Item(key, found, view.dtype, view.shape, view.owner))
                 continue
             if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
                 raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")

@@ -17,11 +17,12 @@ from ferry._counters import Counters
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
 from ferry._imports import Imports
-from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of, view_of
+from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
 from ferry._post import Item, arena_of, coded, items_of, placed, post, split
 from ferry._stage import Kept, Stage
 from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
+from ferry._views import view_of
 from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotAllowedError, NotFoundError, check, invalid, not_allowed
 
@@ -493,7 +494,7 @@ class Session:
         return handle, (lib.ferry_batch_timeline(handle), last)
 
     def _defined(self, home: Arena) -> Optional[Defined]:
-        """Behind the current stream, if it is memory of a GPU that torch uses too."""
+        """Behind the current stream, if it is memory of a GPU."""
         return self.streams.define(home.ordinal) if home.ordinal >= 0 else None
 
     def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, ordered: bool = True) -> list[Post]:

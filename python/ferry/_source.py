@@ -24,11 +24,12 @@ from typing import Any, NamedTuple, Optional
 from ferry import errors
 from ferry._future import Future
 from ferry._layout import Region, piece
-from ferry._memory import Tensor, view_of
+from ferry._memory import Tensor
 from ferry._post import arena_of, place_of
 from ferry._presence import Taken
 from ferry._request import Address, keep_alive, line_of
 from ferry._session import Session
+from ferry._views import view_of
 from ferry.errors import FailedPreconditionError, FerryError, PeerClientGoneError
 
 _MOST_REQUEST = 64 << 20

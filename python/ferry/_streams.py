@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Order with the streams of PyTorch: what is posted begins behind what a stream was told so far, and streams wait for what
-is over. Nothing here makes the host wait, but where libferry does (docs/gpus.md).
+"""Order with CUDA's streams: what is posted begins behind what the current stream was told so far, and streams wait for what is
+over. The current stream is PyTorch's, where PyTorch has opened CUDA in this process, else the default stream of the GPU.
+Nothing here makes the host wait, but where libferry does (docs/gpus.md).
 
 Each stream has a 'defined' counter of its own, since one only grows; beyond 63 streams the others share the last, by way
 of a stream that waits for each of them in turn.
@@ -8,15 +9,19 @@ of a stream that waits for each of them in turn.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import operator
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
-from ferry import _abi
-from ferry.errors import FailedPreconditionError, check
+from ferry import _abi, _cuda
+from ferry.errors import FailedPreconditionError, check, invalid
 
 _OWN = 63  # the counters 0 to 62 are streams' own
+_LEGACY = 1  # the default stream, which is 0 too, where 0 says nothing
 
 
 class Defined(NamedTuple):
@@ -48,6 +53,30 @@ def current_handle(ordinal: int) -> int:
     return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
 
 
+def current_for_dlpack(ordinal: int) -> int:
+    """The current stream, by the number that DLPack has for it."""
+    refuse_capture("a tensor of a GPU was to be sent or received")
+    return current_handle(ordinal) or _LEGACY
+
+
+@contextlib.contextmanager
+def _current(ordinal: int) -> Iterator[int]:
+    """The current stream of a GPU, which is the thread's current one meanwhile."""
+    torch = torch_cuda()
+    with _cuda.driver().current(ordinal) if torch is None else torch.cuda.device(ordinal):
+        yield current_handle(ordinal)
+
+
+def follow(ordinal: int, stream: Optional[int]) -> None:
+    """Has the current stream of a GPU wait for another one of it; None: for nothing."""
+    if stream is None:
+        return
+    refuse_capture("a tensor of a GPU was to be sent or received")
+    with _current(ordinal) as here:
+        if stream != (here or _LEGACY):
+            _cuda.driver().follow(here, stream)
+
+
 class Streams:
     """Of a session."""
 
@@ -58,39 +87,56 @@ class Streams:
         self._values: dict[int, int] = {}
         self._shared: Any = None
 
-    def define(self, ordinal: int) -> Optional[Defined]:
-        """Behind what the current stream of a GPU was told so far; None if torch has not opened CUDA."""
-        torch = torch_cuda()
-        if torch is None:
-            return None
-        with torch.cuda.device(ordinal), self._lock:
+    def define(self, ordinal: int) -> Defined:
+        """Behind what the current stream of a GPU was told so far."""
+        with _current(ordinal) as stream, self._lock:
             refuse_capture("a transfer of memory of a GPU was to be posted")
-            stream = torch.cuda.current_stream(ordinal)
-            name = (ordinal, int(stream.cuda_stream))
+            name = (ordinal, stream)
             timeline = self._timelines.get(name)
             if timeline is None and len(self._timelines) < _OWN:
                 timeline = self._timelines[name] = len(self._timelines)
-            if timeline is None:
+            if timeline is None:  # so many are torch's
                 timeline = _OWN
                 if self._shared is None:
-                    self._shared = torch.cuda.Stream(device=ordinal)
-                self._shared.wait_stream(stream)
-                stream = self._shared
+                    self._shared = sys.modules["torch"].cuda.Stream(device=ordinal)
+                _cuda.driver().follow(self._shared.cuda_stream, stream)
+                stream = self._shared.cuda_stream
             value = self._values.get(timeline, 0) + 1
-            check(_abi.library().ferry_stream_define(self._session, stream.cuda_stream, timeline, value))
+            check(_abi.library().ferry_stream_define(self._session, stream, timeline, value))
             self._values[timeline] = value
             return Defined(timeline, value)
 
 
 def on_stream(stream: Any, ordinal: int, what: str, call: Any) -> Any:
-    """`call(handle of the stream)` with its GPU as the current one. `stream`: torch's, a number (cudaStream_t), or None: the
-    current one of the GPU `ordinal`, of the current GPU if that is -1."""
+    """`call(handle of the stream)` with its GPU as the current one. `stream`: torch's, what has ``__cuda_stream__``, a number
+    (cudaStream_t), or None: torch's current one. Of the GPU `ordinal`, or of the current GPU if that is -1."""
     torch = torch_cuda()
-    if torch is None:
-        raise FailedPreconditionError(f"{what}, and this process has no torch that has opened CUDA: wait by result()")
+    if stream is None and torch is None:
+        raise FailedPreconditionError(
+            f"{what}, and this process has no torch that has opened CUDA, whose current stream it could be: say which stream, "
+            "or wait by result()"
+        )
     if stream is None:
         stream = torch.cuda.current_stream(ordinal if ordinal >= 0 else None)
     device = getattr(stream, "device", None)
     place = ordinal if device is None else device.index
-    with torch.cuda.device(place if place is not None and place >= 0 else torch.cuda.current_device()):
-        return call(ctypes.c_void_p(int(getattr(stream, "cuda_stream", stream))))
+    handle = ctypes.c_void_p(_handle_of(stream))
+    if torch is not None:
+        with torch.cuda.device(place if place is not None and place >= 0 else torch.cuda.current_device()):
+            return call(handle)
+    with _cuda.driver().current(place) if place >= 0 else contextlib.nullcontext():
+        return call(handle)
+
+
+def _handle_of(stream: Any) -> int:
+    if hasattr(stream, "cuda_stream"):
+        return int(stream.cuda_stream)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    try:
+        return operator.index(stream)
+    except TypeError:
+        raise invalid(
+            f"a stream is torch's, one that has __cuda_stream__, or its number (cudaStream_t), not a {type(stream).__name__}",
+            "stream",
+        ) from None

@@ -28,12 +28,13 @@ import ray
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata, register_tensor_transport
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from ferry._memory import Tensor, view_of
+from ferry._memory import Tensor
 from ferry._post import place_of
 from ferry._pull import Pull
 from ferry._request import DEADLINE, Address
 from ferry._session import Session
 from ferry._source import Leaf, Source, first_host, open_session
+from ferry._views import view_of
 from ferry.errors import FailedPreconditionError, FerryError, UnavailableError, WaitTimeoutError, invalid
 
 log = logging.getLogger("ferry.ray")

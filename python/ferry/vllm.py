@@ -28,13 +28,13 @@ from vllm.distributed.weight_transfer.base import (
 
 from ferry._dtypes import BY_NAME
 from ferry._layout import Layout, Region, overlap, slices
-from ferry._memory import view_of
 from ferry._post import arena_of, place_of
 from ferry._presence import Presence
 from ferry._pull import Part, Pull
 from ferry._request import DEADLINE, Address
 from ferry._session import Session
 from ferry._source import Leaf, Source, host_device, open_session
+from ferry._views import view_of
 from ferry.errors import AbortedError, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 
 log = logging.getLogger("ferry.vllm")

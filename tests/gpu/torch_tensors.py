@@ -333,6 +333,75 @@ def placements_of_dtensors_are_torchs(two):
         assert "send_shards" in str(error)
 
 
+class Other:
+    """A tensor as arrays of others show themselves: by `__dlpack__`, or by `__cuda_array_interface__` with their stream."""
+
+    def __init__(self, tensor, stream=None):
+        if stream is None:
+            self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+        else:
+            self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, "stream": stream.cuda_stream}
+
+
+@test
+def arrays_of_others(two):
+    torch = two.torch
+    own = torch.cuda.Stream(two.source)
+    for seed in range(ROUNDS):
+        for by_interface in (False, True):
+            into = torch.zeros(1_000_003, dtype=torch.float32, device=two.destination)
+            name = "interface" if by_interface else "dlpack"
+            with torch.cuda.device(two.source), torch.cuda.stream(own):
+                torch.cuda._sleep(1_000_000)
+                tensor = torch.arange(1_000_003, dtype=torch.float32, device=two.source) + seed
+            # Of the interface the stream is none that torch has for its current one; torch's own DLPack knows that alone.
+            with torch.cuda.stream(torch.cuda.current_stream(two.source) if by_interface else own):
+                array = Other(tensor, own if by_interface else None)
+                sent = two.here.send(array, to=two.to_device, key=f"others-{seed}-{name}")
+            got = two.there.recv(into=Other(into), frm=two.from_device, key=f"others-{seed}-{name}")
+            got.wait_stream(torch.cuda.current_stream(two.destination).cuda_stream)
+            assert torch.equal(into.cpu(), tensor.cpu()), (seed, name)
+            sent.result(30)
+            assert two.here.explain(array).startswith("zero-copy"), two.here.explain(array)
+
+
+# Of a process without torch. JAX writes on streams of its own.
+JAX_PROGRAM = """
+import sys
+import ferry, jax, jax.numpy as jnp
+devices = jax.devices("gpu")
+step = jax.jit(lambda x: (x * 2 + 1).astype(jnp.bfloat16))
+with ferry.Session(name="here") as here, ferry.Session(name="there") as there:
+    source, destination = here.gpu_of(0), here.gpu_of(len(devices) - 1)
+    for i in range(20):
+        with jax.default_device(devices[0]):
+            array = step(jnp.arange(1_000_003, dtype=jnp.float32) % 100 + i)
+        got = there.recv(array, frm=source, key=f"jax-{i}", device=destination)
+        sent = here.send(array, to=destination, key=f"jax-{i}")
+        back = jax.dlpack.from_dlpack(got.result(30))
+        assert back.dtype == jnp.bfloat16 and back.devices() == {devices[-1]}, back
+        assert (jax.device_get(back) == jax.device_get(array)).all(), i
+        sent.result(30)
+    print(here.explain(array))
+assert "torch" not in sys.modules
+sys.stdout.flush()
+"""
+
+
+@test
+def jax_arrays(two):
+    environment = {**os.environ, "PYTHONPATH": sys.path[0], "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    look = [sys.executable, "-c", "import jax; jax.devices('gpu')"]
+    found = subprocess.run(look, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    if found.returncode:
+        raise Skip(f"JAX has no GPU here: {found.stderr.strip().splitlines()[-1]}")
+    done = subprocess.run(
+        [sys.executable, "-c", JAX_PROGRAM], env=environment, capture_output=True, text=True, timeout=80, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+
+
 @test
 def what_the_page_shows(two):
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -14,6 +14,7 @@ import tempfile
 import threading
 
 import pytest
+from fake_gpus import gpus, session_of_gpus, torch  # noqa: F401  # fixtures
 
 import ferry
 

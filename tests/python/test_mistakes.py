@@ -77,12 +77,12 @@ def test_a_key_is_in_use(a, key):
 
 
 def test_tensors_that_do_not_do(a, key):
-    class OnGpu:
+    class OfRocm:
         def __dlpack__(self, **_):
             raise AssertionError("not asked")
 
         def __dlpack_device__(self):
-            return (2, 0)
+            return (10, 0)
 
     for tensor, said in (
         (np.arange(12).reshape(3, 4).T, "make it contiguous"),
@@ -95,7 +95,7 @@ def test_tensors_that_do_not_do(a, key):
         (5, "a int is no tensor"),
         ({1, 2}, "a set is no tensor"),
         (memoryview(bytes(8))[::2], "contiguous buffer"),
-        (OnGpu(), "torch.from_dlpack makes one of it"),
+        (OfRocm(), "host memory and of CUDA GPUs: copy it to one of these"),
     ):
         with pytest.raises(ferry.FerryError, match=said.replace("(", r"\(")):
             a.send(tensor, to=2, key=key)
