@@ -14,7 +14,7 @@ from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
 from ferry._streams import on_stream, refuse_capture
-from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, invalid, take
+from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, invalid, of_this_end, take
 
 T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
@@ -79,7 +79,8 @@ class Post:
                 failed.append(i)
         error.transfer_ids = tuple(first + i for i in failed)
         error.keys = tuple(self.keys[i] for i in failed)
-        return error
+        item = self.kept[failed[0]] if failed and isinstance(self.kept, list) else None  # of columns a tensor
+        return error if item is None or item.dtype is None else of_this_end(error, item.dtype.name, item.shape)
 
 
 class Future(Generic[T]):

@@ -206,6 +206,15 @@ def for_python(reason: str, message: str) -> str:
     return message
 
 
+def of_this_end(error: FerryError, dtype: str, shape: tuple[int, ...]) -> FerryError:
+    """Of a mismatch, also what this end has: where the bytes differ too, the library's text is of these alone."""
+    if error.reason != "TRANSFER_MISMATCH" or not _DIFFERS.search(error.message):
+        return error
+    kind, (message, *rest) = error.__reduce__()
+    made: FerryError = kind(f"{message}. This end has {dtype} of shape {shape}", *rest)
+    return made
+
+
 def take(status: Any, ids: tuple[int, ...] = (), keys: tuple[bytes, ...] = ()) -> Optional[FerryError]:
     """The exception of a ferry_status, which is freed; None for NULL."""
     if not status:

@@ -66,7 +66,12 @@ def test_type_shape_or_size_differ(a, b, key):
         assert all(word in failed.value.message.replace(" ", "") for word in said), failed.value.message
         assert failed.value.reason == "TRANSFER_MISMATCH"
         assert "give recv the sender's dtype= and shape=, or like= a tensor" in failed.value.message
-        assert isinstance(sending.exception(20), ferry.MismatchError)
+        theirs = sending.exception(20)
+        assert isinstance(theirs, ferry.MismatchError)
+        # Each end says what it has: of different bytes the library's text has no type.
+        for error, mine in ((failed.value, like), (theirs, sent)):
+            assert error.message.endswith(f"This end has {mine.dtype.name} of shape {mine.shape}"), error.message
+            assert str(error).endswith(error.message) and error.keys == (key.encode(),)
 
 
 def test_a_key_is_in_use(a, key):

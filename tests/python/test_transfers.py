@@ -241,7 +241,12 @@ def test_a_draining_daemon_takes_what_continues_something(key):
                     assert refused.reason == "DRAINING"
                     break
             second = a.send(value, to=2, key=f"{key}-second", continues=first)
-            b.recv(shape=1, frm=0, key=f"{key}-second").result(20)
+            while True:  # until node b has heard of it: of a node that drains nothing else comes
+                try:
+                    b.recv(shape=1, frm=0, key=f"{key}-second").result(20)
+                    break
+                except ferry.UnavailableError as refused:
+                    assert refused.reason == "DRAINING" and not second.done()
             second.result(20)
             b.send(value, to=0, key=f"{key}-first").result(20)
             first.result(20)
