@@ -37,6 +37,8 @@ class Post:
     """A batch of the library's: transfers of one call, with their keys. Forgotten when nobody waits for it. `end`: the counter
     and value at which it is over. `ordinal`: of the GPU that it is on, -1 of a host device."""
 
+    _getpid = staticmethod(os.getpid)  # of its own: at the interpreter's end it may go after its module's names
+
     def __init__(
         self, session: Any, handle: int, keys: Sequence[bytes], kept: Any, end: tuple[int, int], ordinal: int = -1
     ) -> None:
@@ -44,7 +46,7 @@ class Post:
         self._free, self._pid = _abi.library().ferry_batch_free, os.getpid()
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():  # in a child of fork nothing is touched
+        if self._pid == self._getpid():  # in a child of fork nothing is touched
             self._free(self.handle)
 
     @property
@@ -262,6 +264,8 @@ class Prepared:
     call then raises why.
     """
 
+    _getpid = staticmethod(os.getpid)  # as a Post's
+
     def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any, ordinal: int = -1) -> None:
         lib = _abi.library()
         self._ordinal = ordinal
@@ -336,7 +340,7 @@ class Prepared:
         self.release()
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():  # in a child of fork nothing is touched
+        if self._pid == self._getpid():  # in a child of fork nothing is touched
             for handle in self._handles:
                 self._free(handle)
 

@@ -24,12 +24,14 @@ Pieces = list[tuple[Arena, int, int]]
 class Imported:
     """An arena of the library's over memory of somebody else: `address` is where it begins."""
 
+    _getpid = staticmethod(os.getpid)  # as an Arena's
+
     def __init__(self, handle: int, address: int) -> None:
         self.handle, self.address = handle, address
         self._free, self._pid = _abi.library().ferry_arena_free, os.getpid()
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():
+        if self._pid == self._getpid():
             self._free(self.handle)
 
 

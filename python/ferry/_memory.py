@@ -37,6 +37,8 @@ class Arena:
     it is, if it is not this one's to free. `ordinal`: the GPU's in this process, -1 of host memory. `lane`: the stream that
     copies into it, for which alone it may be used again; `events`: over when no stream uses it any more, None: unknown."""
 
+    _getpid = staticmethod(os.getpid)  # of its own: at the interpreter's end it may go after its module's names
+
     def __init__(self, session: Any, handle: int, device: int, nbytes: int, keeps: Any = None) -> None:
         lib = _abi.library()
         self.session, self.handle, self.device, self.nbytes, self.keeps = session, handle, device, nbytes, keeps
@@ -48,7 +50,7 @@ class Arena:
         self._ending = sys.is_finalizing
 
     def __del__(self) -> None:
-        if self._pid != os.getpid() or self.keeps is not None:  # in a child of fork the mapping is left as it is
+        if self._pid != self._getpid() or self.keeps is not None:  # in a child of fork the mapping is left as it is
             return
         if self.ordinal >= 0:
             if self._ending():  # CUDA may be gone, and memory goes with the process

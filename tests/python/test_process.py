@@ -160,6 +160,24 @@ async def begins_to_wait():
 """)
 
 
+def test_what_goes_after_the_modules_is_silent(run, key):
+    """As at the end of a program whose memory somebody else's module has."""
+    run(f"""
+import ferry, gc, os, sys
+import ferry._imports
+session = ferry.Session(os.environ["A"])
+tensor = session.empty(1 << 20, "uint8")
+sent = session.send(tensor, to=2, key="{key}")
+prepared = session.prepare_send(tensor, to=2, key="{key}-prepared")
+prepared.fire()
+for name in ("_memory", "_future", "_imports"):
+    sys.modules["ferry." + name].os = None
+del tensor, sent, prepared
+gc.collect()
+session.close()
+""")
+
+
 def test_a_node_and_its_sessions_end_with_the_interpreter(run):
     run("""
 import ferry
