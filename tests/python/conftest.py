@@ -37,8 +37,7 @@ def interpreter_with(module):
     for path in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(path) and subprocess.run([path, "-c", look], check=False).returncode == 0:
             return path
-    how = "tools/setup --torch installs Debian's" if module == "torch" else f"pip install {module}"
-    pytest.skip(f"there is no {module}: {how}")
+    pytest.skip(f"there is no {module}: tools/setup --{module}")
 
 
 class Nodes:
