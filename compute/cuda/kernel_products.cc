@@ -12,6 +12,7 @@ namespace {
 
 using A = Attribute;
 
+constexpr int64_t kWarpThreads = 32;
 constexpr absl::string_view kScaleRoundings[] = {"kCeil", "kFloor", "kNearestHalfUp"};
 
 // How a factor is seen: batches, rows, what is contracted.
@@ -38,14 +39,14 @@ int64_t RowsOfFactor(const TensorType& type, absl::Span<const int64_t> batch, in
 
 std::string KernelWriter::FactorAt(ValueId id, absl::Span<const int64_t> batch, int64_t contract,
                                    const std::string& row) {
-  const ValueId source = values_[id].source;
-  const Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  const Value& value = shape_.values[source];
   if (value.kind == Kind::kOnce) return Once(source);
   FERRY_CHECK(value.kind != Kind::kLoop);  // factors are in memory
   const TensorType& type = program_.types[id];
   Views views = value.views;
   Permute(FactorOrder(type, batch, contract), type, views);
-  const Views known = std::exchange(values_[source].views, views);
+  const Views known = std::exchange(shape_.values[source].views, views);
   std::string element;
   if (views.size() == 1 && value.kind == Kind::kMemory) {
     // What does not change along the sum is outside of its loop.
@@ -63,7 +64,7 @@ std::string KernelWriter::FactorAt(ValueId id, absl::Span<const int64_t> batch, 
         At(source, absl::StrCat(row, " * ", text_->Number(type.dims[static_cast<size_t>(contract)]),
                                 " + step"));
   }
-  values_[source].views = known;
+  shape_.values[source].views = known;
   return element;
 }
 
@@ -118,8 +119,8 @@ void KernelWriter::EmitDot(const Node& node, const std::string& result) {
 // There may be more scales than are needed; the surplus is not looked at.
 std::string KernelWriter::ScaleAt(ValueId id, const TensorType& data, const std::string& row,
                                   const std::string& block) {
-  const ValueId source = values_[id].source;
-  Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  Value& value = shape_.values[source];
   if (value.kind == Kind::kOnce) return Once(source);
   const Views known = value.views;
   View& view = value.views.back();
@@ -161,6 +162,14 @@ void KernelWriter::EmitBlockScaledDot(const Node& node, const std::string& resul
       absl::StrCat(result, " = Convert<", CppType(TypeOf(node.first_result)), ">(", sum, ");"));
 }
 
+bool KernelWriter::CanShuffle(const Node& quantize) const {
+  const auto block = static_cast<int64_t>(BlockOf(quantize, program_.types[quantize.first_result],
+                                                  program_.types[quantize.first_result + 1]));
+  if (alone_ || (block & (block - 1)) != 0 || block > kWarpThreads * shape_.vector) return false;
+  return shape_.rows ||
+         shape_.loop.row % static_cast<uint64_t>(std::max<int64_t>(block, shape_.vector)) == 0;
+}
+
 void KernelWriter::EmitQuantize(const Node& node) {
   const ValueId data = node.first_result;
   const ValueId scales = node.first_result + 1;
@@ -171,22 +180,22 @@ void KernelWriter::EmitQuantize(const Node& node) {
   const std::string over = global.empty() ? "" : absl::StrCat(" / ", global);
   const std::string largest = text_->Name();
   std::vector<std::string> search;
-  if (CanShuffle(node, vector_)) {
+  if (CanShuffle(node)) {
     search = {
         absl::StrCat("LargestOfBlocks<", block, ", V>(", largest, "_of, count, ", largest, ");")};
   } else {
     // Each thread looks at all of its block.
     reads_neighbours_ = true;
     Loop* const around = std::exchange(loop_, nullptr);
-    const int vector = std::exchange(vector_, 1);
+    const int vector = std::exchange(shape_.vector, 1);
     const bool alone = std::exchange(alone_, true);
     Loop other;
     loop_ = &other;
     const std::string operand = Full(node.operands[0]);
     loop_ = around;
-    vector_ = vector;
+    shape_.vector = vector;
     alone_ = alone;
-    const std::string row = text_->Number(static_cast<int64_t>(loop_of_.row));
+    const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
     const std::string size = text_->Number(static_cast<int64_t>(block));
     search.push_back(absl::StrCat("const auto ", largest, "_at = [&](Index c) {"));
     search.push_back("[[maybe_unused]] constexpr int V = 1, U = 1, u = 0, k = 0, count = 1;");
@@ -216,8 +225,13 @@ void KernelWriter::EmitQuantize(const Node& node) {
   const std::string made_scales = text_->Name();
   const std::string made = text_->Name();
   add(absl::StrCat("Vector<", scale, ", V> ", made_scales, ";"));
-  add(absl::StrCat("FERRY_EACH ", made_scales, "[k] = ScaleOf<", element, ", ", scale, ", ",
-                   kScaleRoundings[node.attributes.Int(A::kRounding)], ">(", largest, "[k]);"));
+  const std::string made_scale =
+      absl::StrCat("ScaleOf<", element, ", ", scale, ", ",
+                   kScaleRoundings[node.attributes.Int(A::kRounding)], ">(", largest, "[k])");
+  add(CanShuffle(node)  // once for all that are of one block
+          ? absl::StrCat("FERRY_EACH ", made_scales, "[k] = k % Least(V, ", block, ") != 0 ? ",
+                         made_scales, "[k - 1] : ", made_scale, ";")
+          : absl::StrCat("FERRY_EACH ", made_scales, "[k] = ", made_scale, ";"));
   add(absl::StrCat("Vector<", element, ", V> ", made, ";"));
   add(absl::StrCat("FERRY_EACH ", made, "[k] = Quantized<", element, ">(", largest,
                    "_of[k], Convert<f32>(", operand, "), ", made_scales, "[k]);"));
@@ -232,7 +246,7 @@ void KernelWriter::EmitDequantize(const Node& node) {
   const std::string scale_type = CppType(TypeOf(node.operands[1]));
   const std::string operand = Full(node.operands[0]);
   const std::string global = node.operands.size() > 2 ? Once(node.operands[2]) : "";
-  const bool same = block % static_cast<uint64_t>(vector_) == 0;
+  const bool same = block % static_cast<uint64_t>(shape_.vector) == 0;
   const std::string size = text_->Number(static_cast<int64_t>(block));
   const std::string scale =
       ScaleAt(node.operands[1], data, "r", absl::StrCat(same ? "c / " : "(c + k) / ", size));

@@ -23,7 +23,7 @@ void KernelWriter::EmitSink(const Sink& sink) {
   const std::string value = Full(id);
   const View view = BufferView(node, program_.types[id]);
   const int64_t offset = node.attributes.Int(A::kOffset);
-  const int align = AlignmentOf(node.buffers[0], offset);
+  const int align = shape_.AlignmentOf(node.buffers[0], offset);
   const std::string pointer =
       text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
   const auto add = [&](std::string line) { loop_->body.push_back(std::move(line)); };
@@ -66,19 +66,19 @@ void KernelWriter::EmitRowSink(const Sink& sink, std::vector<std::string>& lines
   const std::string value = Row(id);
   const View view = BufferView(node, program_.types[id]);
   const int64_t offset = node.attributes.Int(A::kOffset);
-  const int align = AlignmentOf(node.buffers[0], offset);
+  const int align = shape_.AlignmentOf(node.buffers[0], offset);
   const std::string pointer =
       text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
   const std::string place = text_->Place(view, "r", true);
   const std::string old =
       absl::StrCat("ReadOne<", CppType(dtype), ", ", align, ">(", pointer, ", ", place, ")");
   const std::string made = IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value;
-  lines.push_back(absl::StrCat(rows_ ? "if (lane == 0) " : "if (c == 0 && count > 0) ", "WriteOne<",
-                               align, ">(", pointer, ", ", place, ", ", made, ");"));
+  lines.push_back(absl::StrCat(shape_.rows ? "if (lane == 0) " : "if (c == 0 && count > 0) ",
+                               "WriteOne<", align, ">(", pointer, ", ", place, ", ", made, ");"));
   const uint64_t elements = Elements(id);
   if (dtype != DType::kF4E2M1FN || !IsDense(view) || elements % 2 == 0) return;
   // A half byte too many is 0.
-  lines.push_back(absl::StrCat(rows_ ? "if (lane == 0" : "if (c == 0 && count > 0",
+  lines.push_back(absl::StrCat(shape_.rows ? "if (lane == 0" : "if (c == 0 && count > 0",
                                " && r == ", text_->Number(static_cast<int64_t>(elements - 1)),
                                ") PutHalf(", pointer, " + (r >> 1), 1, 0);"));
 }
@@ -91,16 +91,23 @@ void KernelWriter::EmitBlockSink(const Sink& sink) {
   const std::string scales = Full(id);
   const uint64_t block = BlockOf(quantize, program_.types[quantize.first_result],
                                  program_.types[quantize.first_result + 1]);
-  const std::string size = text_->Number(static_cast<int64_t>(block));
-  const std::string columns = text_->Number(program_.types[quantize.first_result + 1].dims.back());
+  const int64_t columns = program_.types[quantize.first_result + 1].dims.back();
   const std::string pointer = text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0],
                                              node.attributes.Int(A::kOffset));
-  const std::string place =
-      text_->Place(BufferView(node, program_.types[id]),
-                   absl::StrCat("r * ", columns, " + (c + k) / ", size), true);
-  loop_->body.push_back(absl::StrCat("FERRY_EACH if (k < count && (c + k) % ", size,
-                                     " == 0) WriteOne<1>(", pointer, ", ", place, ", ", scales,
-                                     ");"));
+  // Blocks that are found by shuffles are in the kernel's code already.
+  const bool known = CanShuffle(quantize);
+  const std::string size = known ? absl::StrCat(block) : text_->Number(static_cast<int64_t>(block));
+  const bool whole = static_cast<uint64_t>(columns) * block == shape_.loop.row;
+  const std::string scale =
+      whole ? absl::StrCat("(i + k) / ", size)
+            : absl::StrCat("r * ", text_->Number(columns), " + (c + k) / ", size);
+  const std::string place = text_->Place(BufferView(node, program_.types[id]), scale, true);
+  const std::string each =
+      known ? absl::StrCat("FERRY_UNROLL for (int k = 0; k < V; k += Least(V, ", size, "))")
+            : "FERRY_EACH";
+  loop_->body.push_back(absl::StrCat(each, " if (k < count && (", whole ? "i" : "c", " + k) % ",
+                                     size, " == 0) WriteOne<1>(", pointer, ", ", place, ", ",
+                                     scales, ");"));
 }
 
 }  // namespace ferry::compute

@@ -15,7 +15,6 @@ using A = Attribute;
 constexpr uint64_t kFlatThreads = 256;
 constexpr uint64_t kRowThreads = 128;
 constexpr uint64_t kRowsOfBlock = kRowThreads / 32;
-constexpr uint64_t kChunkElements = 4096;
 
 constexpr absl::string_view kCombiners[] = {"Sum", "Product", "Max", "Min", "Any", "All"};
 
@@ -29,12 +28,19 @@ uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % pa
 
 }  // namespace
 
+KernelWriter::KernelWriter(const Program& program, absl::Span<const uint32_t> alignments,
+                           const CodeOptions& options)
+    : program_(program),
+      shape_(ShapeOf(program, alignments, options)),
+      definitions_(DefinitionsOf(program)) {}
+
 void KernelWriter::Begin() {
-  text_.emplace(wide_, baked_);
+  text_.emplace(shape_.wide, baked_);
   once_.clear();
   row_names_.clear();
+  divisors_.clear();
   loop_ = nullptr;
-  for (Value& value : values_) value.table.clear();
+  tables_.clear();
 }
 
 KernelCode KernelWriter::Write(bool baked) {
@@ -44,16 +50,18 @@ KernelCode KernelWriter::Write(bool baked) {
                                       [](const Node& node) {
                                         return node.op == Op::kReduce || node.op == Op::kArgmax;
                                       }) ||
-                          std::any_of(sinks_.begin(), sinks_.end(),
+                          std::any_of(shape_.sinks.begin(), shape_.sinks.end(),
                                       [](const Sink& sink) { return sink.level == Level::kRow; });
-  if (loop_of_.rows == 0 || (loop_of_.row == 0 && !keeps_rows)) return code;
+  if (shape_.loop.rows == 0 || (shape_.loop.row == 0 && !keeps_rows)) return code;
   const bool lines = std::any_of(program_.nodes.begin(), program_.nodes.end(),
                                  [](const Node& node) { return node.op == Op::kCumulativeSum; });
   if (lines) {
     WriteLines(code);
-  } else if (chunks_) {
+  } else if (shape_.chunks) {
     WriteChunks(code);
-  } else if (rows_) {
+  } else if (shape_.held) {
+    WriteHeldRows(code);
+  } else if (shape_.rows) {
     WriteRows(code);
   } else {
     WriteFlat(code);
@@ -67,12 +75,17 @@ KernelCode KernelWriter::Write(bool baked) {
 
 void KernelWriter::AddFlatLoop(const Loop& loop, const std::string& elements) {
   const std::string row =
-      loop_of_.has_rows ? text_->Number(static_cast<int64_t>(loop_of_.row)) : "";
+      shape_.loop.has_rows ? text_->Number(static_cast<int64_t>(shape_.loop.row)) : "";
+  const uint64_t of_block = kFlatThreads * static_cast<uint64_t>(shape_.vector * shape_.unroll);
+  const std::string step = shape_.tile ? text_->Number(shape_.tile->between * shape_.tile->last)
+                                       : absl::StrCat("(", kFlatThreads, " * V)");
+  const std::string count =
+      CountText(shape_.tile || shape_.loop.elements % of_block == 0, "i", elements);
   const auto begin = [&] {
     text_->Add("FERRY_UNROLL");
     text_->Add("for (int u = 0; u < U; ++u) {");
-    text_->Add(absl::StrCat("const Index i = begin + u * (", kFlatThreads, " * V);"));
-    text_->Add(absl::StrCat("const int count = CountOf<V>(i, ", elements, ");"));
+    text_->Add(absl::StrCat("[[maybe_unused]] const Index i = begin + u * ", step, ";"));
+    text_->Add(count);
     if (!row.empty()) {
       text_->Add(
           absl::StrCat("[[maybe_unused]] const Index r = i / ", row, ", c = i % ", row, ";"));
@@ -89,18 +102,49 @@ void KernelWriter::AddFlatLoop(const Loop& loop, const std::string& elements) {
   text_->Add("}");
 }
 
+// Where the thread's square begins. A warp has 8 squares along the last dimension, and 4 along the
+// other: of both it reads or writes 64 bytes or more that follow each other.
+void KernelWriter::BeginTile() {
+  const auto number = [&](int64_t value) { return text_->Number(value); };
+  const auto tiles = [&](int64_t dim) {
+    const int64_t side = int64_t{kTileSquares} * shape_.vector;
+    return number((dim + side - 1) / side);
+  };
+  const std::string last = number(shape_.tile->last), along = number(shape_.tile->along);
+  const std::string between = number(shape_.tile->between), columns = tiles(shape_.tile->last);
+  const std::string rows = tiles(shape_.tile->along);
+  text_->Add(absl::StrCat("constexpr int kSide = ", kTileSquares, " * V;"));
+  text_->Add("const int thread = static_cast<int>(threadIdx.x);");
+  text_->Add("const Index tile = static_cast<Index>(blockIdx.x);");
+  text_->Add(absl::StrCat("const Index b = tile % ", columns,
+                          " * kSide + (thread % 8 + thread / 32 % 2 * 8) * V;"));
+  text_->Add(absl::StrCat("const Index a = tile / ", columns, " % ", rows,
+                          " * kSide + (thread / 8 % 4 + thread / 64 * 4) * V;"));
+  text_->Add(absl::StrCat("const Index rest = tile / ", columns, " / ", rows, ";"));
+  text_->Add(absl::StrCat("if (a >= ", along, " || b >= ", last, ") return;"));
+  text_->Add(absl::StrCat("const Index begin = ((rest / ", between, " * ", along, " + a) * ",
+                          between, " + rest % ", between, ") * ", last, " + b;"));
+}
+
 void KernelWriter::WriteFlat(KernelCode& code) {
   Begin();
-  text_->Add(absl::StrCat("[[maybe_unused]] constexpr int V = ", vector_, ", U = ", unroll_, ";"));
-  text_->Add(absl::StrCat("const Index begin = static_cast<Index>(blockIdx.x) * (", kFlatThreads,
-                          " * V * U) + static_cast<Index>(threadIdx.x) * V;"));
-  const std::string elements = text_->Number(static_cast<int64_t>(loop_of_.elements));
+  text_->Add(absl::StrCat("[[maybe_unused]] constexpr int V = ", shape_.vector,
+                          ", U = ", shape_.unroll, ";"));
+  if (shape_.tile) {
+    BeginTile();
+  } else {
+    text_->Add(absl::StrCat("const Index begin = static_cast<Index>(blockIdx.x) * (", kFlatThreads,
+                            " * V * U) + static_cast<Index>(threadIdx.x) * V;"));
+  }
+  const std::string elements = text_->Number(static_cast<int64_t>(shape_.loop.elements));
   Loop loop;
   loop_ = &loop;
-  for (const Sink& sink : sinks_) EmitSink(sink);
+  for (const Sink& sink : shape_.sinks) EmitSink(sink);
   AddFlatLoop(loop, elements);
-  const uint64_t of_block = kFlatThreads * static_cast<uint64_t>(vector_ * unroll_);
-  code.launches.push_back(text_->Finish(Ceil(loop_of_.elements, of_block), kFlatThreads));
+  const uint64_t of_block = kFlatThreads * static_cast<uint64_t>(shape_.vector * shape_.unroll);
+  const uint64_t blocks =
+      shape_.tile ? BlocksOf(*shape_.tile, shape_.vector) : Ceil(shape_.loop.elements, of_block);
+  code.launches.push_back(text_->Finish(blocks, kFlatThreads));
 }
 
 // What rows of phase `phase` are reduced to, and in the loop what is put into it.
@@ -108,7 +152,7 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
   std::vector<Reducing> made;
   for (const Node& node : program_.nodes) {
     if (node.op != Op::kReduce && node.op != Op::kArgmax) continue;
-    const Value& result = values_[node.first_result];
+    const Value& result = shape_.values[node.first_result];
     if (result.phase != phase + 1) continue;
     const DType from = TypeOf(node.operands[0]);
     Reducing reducing;
@@ -120,10 +164,9 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
       loop.body.push_back(
           absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", value, ", c + k);"));
     } else {
-      const std::string slot = vector_ == 1 ? "u % 4" : "k";
+      const std::string slot = shape_.vector == 1 ? "u % 4" : "k";
       loop.body.push_back(absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", slot,
-                                       ", Convert<", CppType(reducing.type), ">(", value,
-                                       "), c + k < first + kLanes);"));
+                                       ", Convert<", CppType(reducing.type), ">(", value, "));"));
     }
     made.push_back(std::move(reducing));
   }
@@ -131,14 +174,17 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
 }
 
 void KernelWriter::AddRowLoop(const Loop& loop, const std::string& begin, const std::string& end) {
-  const std::string row = text_->Number(static_cast<int64_t>(loop_of_.row));
-  const int step = vector_ == 1 ? 32 : kRowThreads;
+  const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
+  const int step = shape_.vector == 1 ? 32 : kRowThreads;
+  const auto of_loop =
+      static_cast<uint64_t>(step * shape_.unroll);  // which a chunk is a multiple of
+  const std::string count = CountText(shape_.loop.row % of_loop == 0, "c", end);
   const auto open = [&] {
     text_->Add("FERRY_UNROLL");
     text_->Add("for (int u = 0; u < U; ++u) {");
     text_->Add(absl::StrCat("const Index c = base + u * ", step, " + lane * V;"));
     text_->Add(absl::StrCat("[[maybe_unused]] const Index i = r * ", row, " + c;"));
-    text_->Add(absl::StrCat("const int count = CountOf<V>(c, ", end, ");"));
+    text_->Add(count);
   };
   text_->Add(
       absl::StrCat("for (Index base = ", begin, "; base < ", end, "; base += U * ", step, ") {"));
@@ -157,7 +203,8 @@ void KernelWriter::AddRowLoop(const Loop& loop, const std::string& begin, const 
 // `unit` is the name of what a warp does.
 void KernelWriter::BeginRows(absl::string_view unit) {
   Begin();
-  text_->Add(absl::StrCat("[[maybe_unused]] constexpr int V = ", vector_, ", U = ", unroll_, ";"));
+  text_->Add(absl::StrCat("[[maybe_unused]] constexpr int V = ", shape_.vector,
+                          ", U = ", shape_.unroll, ";"));
   text_->Add("const int lane = static_cast<int>(threadIdx.x % 32);");
   text_->Add(absl::StrCat("const Index ", unit, " = static_cast<Index>(blockIdx.x) * ",
                           kRowsOfBlock, " + static_cast<Index>(threadIdx.x / 32);"));
@@ -165,9 +212,10 @@ void KernelWriter::BeginRows(absl::string_view unit) {
 
 void KernelWriter::DeclareReduction(const Reducing& reducing, absl::string_view vector) {
   const std::string type = CppType(reducing.type);
-  text_->Add(reducing.IsArgmax() ? absl::StrCat("Largest<", type, "> ", reducing.name, ";")
-                                 : absl::StrCat("Lanes<", CombinerName(*reducing.node), ", ", type,
-                                                ", ", vector, "> ", reducing.name, ";"));
+  text_->Add(reducing.IsArgmax()
+                 ? absl::StrCat("Largest<", type, "> ", reducing.name, ";")
+                 : absl::StrCat(shape_.held ? "RowLanes<" : "Lanes<", CombinerName(*reducing.node),
+                                ", ", type, ", ", vector, "> ", reducing.name, ";"));
 }
 
 // What the chunk from `first` to `end` came to; of argmax its index.
@@ -199,33 +247,28 @@ void KernelWriter::NameReductions(std::vector<Partial>& partials) {
 void KernelWriter::AddRowSinks() {
   loop_ = nullptr;
   std::vector<std::string> lines;
-  for (const Sink& sink : sinks_) {
+  for (const Sink& sink : shape_.sinks) {
     if (sink.level == Level::kRow) EmitRowSink(sink, lines);
   }
   if (lines.empty()) return;
-  text_->Add("__syncwarp();");  // all have read what may be written over
+  text_->Add(shape_.held ? "__syncthreads();"
+                         : "__syncwarp();");  // all have read what may be written over
   text_->Add(lines);
 }
 
 // A warp a row, which it goes through once for each reduction that needs another before it.
 void KernelWriter::WriteRows(KernelCode& code) {
   BeginRows("r");
-  text_->Add(
-      absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(loop_of_.rows)), ") return;"));
-  const std::string row = text_->Number(static_cast<int64_t>(loop_of_.row));
-  int64_t last = -1;  // phase of a loop
-  for (const Sink& sink : sinks_) {
-    if (sink.level != Level::kRow) last = std::max<int64_t>(last, sink.phase);
-  }
-  for (const Value& value : values_) {
-    if (value.kind == Kind::kLoop) last = std::max(last, static_cast<int64_t>(value.phase) - 1);
-  }
+  text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
+                          ") return;"));
+  const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
+  const int64_t last = shape_.LastPhase();
   for (int64_t phase = 0; phase <= last; ++phase) {
     Loop loop;
     loop_ = &loop;
     const std::vector<Reducing> reductions = Reductions(static_cast<uint32_t>(phase), loop);
     if (phase == last) {
-      for (const Sink& sink : sinks_) {
+      for (const Sink& sink : shape_.sinks) {
         if (sink.level != Level::kRow) EmitSink(sink);
       }
     }
@@ -262,7 +305,7 @@ void KernelWriter::WriteRows(KernelCode& code) {
     }
   }
   AddRowSinks();
-  code.launches.push_back(text_->Finish(Ceil(loop_of_.rows, kRowsOfBlock), kRowThreads));
+  code.launches.push_back(text_->Finish(Ceil(shape_.loop.rows, kRowsOfBlock), kRowThreads));
 }
 
 // Of what chunks of a row came to, `units` of them: those from `first` to `end`.
@@ -280,10 +323,9 @@ void KernelWriter::ReadPartials(const std::vector<Partial>& partials, const std:
     };
     const Reducing& reducing = partial.reducing;
     const std::string value = read(reducing.type, partial.values);
-    text_->Add(reducing.IsArgmax()
-                   ? absl::StrCat(reducing.name, ".Put(", value, ", ",
-                                  read(DType::kI64, partial.indices), ");")
-                   : absl::StrCat(reducing.name, ".Put(u, ", value, ", base == first);"));
+    text_->Add(reducing.IsArgmax() ? absl::StrCat(reducing.name, ".Put(", value, ", ",
+                                                  read(DType::kI64, partial.indices), ");")
+                                   : absl::StrCat(reducing.name, ".Put(u, ", value, ");"));
   }
   text_->Add("}");
   text_->Add("}");
@@ -318,8 +360,8 @@ void KernelWriter::WriteChunks(KernelCode& code) {
     const std::string of_row = text_->Number(static_cast<int64_t>(parts));
     text_->Add(
         absl::StrCat("const Index r = unit / ", of_row, ", first = unit % ", of_row, " * kChunk;"));
-    text_->Add(
-        absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(loop_of_.rows)), ") return;"));
+    text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
+                            ") return;"));
     text_->Add(
         absl::StrCat("const Index end = first + kChunk < ", all, " ? first + kChunk : ", all, ";"));
     return all;
@@ -327,30 +369,30 @@ void KernelWriter::WriteChunks(KernelCode& code) {
   const auto finish = [&](uint64_t units) {
     code.launches.push_back(text_->Finish(Ceil(units, kRowsOfBlock), kRowThreads));
   };
-  uint64_t parts = Ceil(loop_of_.row, kChunkElements);
-  begin_chunks(loop_of_.row, parts);
+  uint64_t parts = Ceil(shape_.loop.row, kChunkElements);
+  begin_chunks(shape_.loop.row, parts);
   Loop loop;
   loop_ = &loop;
   std::vector<Partial> partials;
   for (Reducing& reducing : Reductions(0, loop)) partials.push_back({std::move(reducing)});
-  for (const Sink& sink : sinks_) {
+  for (const Sink& sink : shape_.sinks) {
     if (sink.level != Level::kRow) EmitSink(sink);
   }
   for (const Partial& partial : partials) DeclareReduction(partial.reducing, "V");
   AddRowLoop(loop, "first", "end");
-  WritePartials(partials, loop_of_.rows * parts, code);
-  finish(loop_of_.rows * parts);
+  WritePartials(partials, shape_.loop.rows * parts, code);
+  finish(shape_.loop.rows * parts);
   while (parts > kChunkElements) {
     const uint64_t units = std::exchange(parts, Ceil(parts, kChunkElements));
     const std::string all = begin_chunks(units, parts);
     NameReductions(partials);
     ReadPartials(partials, all);
-    WritePartials(partials, loop_of_.rows * parts, code);
-    finish(loop_of_.rows * parts);
+    WritePartials(partials, shape_.loop.rows * parts, code);
+    finish(shape_.loop.rows * parts);
   }
   BeginRows("r");
-  text_->Add(
-      absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(loop_of_.rows)), ") return;"));
+  text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
+                          ") return;"));
   const std::string all = text_->Number(static_cast<int64_t>(parts));
   text_->Add(absl::StrCat("const Index first = 0, end = ", all, ";"));
   NameReductions(partials);
@@ -359,7 +401,7 @@ void KernelWriter::WriteChunks(KernelCode& code) {
     EndReduction(partial.reducing, CloseReduction(partial.reducing));
   }
   AddRowSinks();
-  finish(loop_of_.rows);
+  finish(shape_.loop.rows);
 }
 
 // A thread a line along the dimension, one element after the other.
@@ -375,7 +417,7 @@ void KernelWriter::WriteLines(KernelCode& code) {
   int64_t inner = 1;
   for (size_t d = dimension + 1; d < type.dims.size(); ++d) inner *= type.dims[d];
   Begin();
-  vector_ = 1;
+  shape_.vector = 1;
   const std::string steps = text_->Number(static_cast<int64_t>(length));
   const std::string stride = text_->Number(inner);
   text_->Add("constexpr int V = 1, count = 1, k = 0;");
@@ -394,7 +436,7 @@ void KernelWriter::WriteLines(KernelCode& code) {
       absl::StrCat("Vector<", result, ", V> ", name, ";"),
       absl::StrCat(name, "[k] = Convert<", result, ">(sum);")};
   loop.full[node.first_result] = absl::StrCat(name, "[k]");
-  for (const Sink& sink : sinks_) EmitSink(sink);
+  for (const Sink& sink : shape_.sinks) EmitSink(sink);
   text_->Add(absl::StrCat(CppType(sum), " sum = {};"));
   text_->Add(absl::StrCat("for (Index step = 0; step < ", steps, "; ++step) {"));
   text_->Add(absl::StrCat("const Index i = (line / ", stride, " * ", steps, " + step) * ", stride,

@@ -27,6 +27,11 @@ std::string CodeText(DType type, uint64_t code) {
   return absl::StrCat("FromCode<", CppType(type), ">(0x", absl::Hex(code), "ull)");
 }
 
+std::string CountText(bool all, absl::string_view index, absl::string_view end) {
+  if (all) return "[[maybe_unused]] constexpr int count = V;";
+  return absl::StrCat("const int count = CountOf<V>(", index, ", ", end, ");");
+}
+
 View Collapsed(const View& view) {
   View made{view.offset, {}, {}};
   for (size_t d = 0; d < view.dims.size(); ++d) {

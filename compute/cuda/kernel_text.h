@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "compute/cuda/kernel_code.h"
 #include "compute/plan/view.h"
 
@@ -20,6 +21,10 @@ std::string CppType(DType type);
 std::string FunctionOf(absl::string_view name);
 // A literal for an element that is given by its bits.
 std::string CodeText(DType type, uint64_t code);
+
+// Declares `count`, how many elements there are of the vector from `index` on: V if `all` are,
+// which is known before.
+std::string CountText(bool all, absl::string_view index, absl::string_view end);
 
 // The view with fewer dimensions: without those of one element, and with neighbours joined that can
 // be walked as one.

@@ -17,24 +17,14 @@ using A = Attribute;
 constexpr absl::string_view kRoundings[] = {"kCeil", "kFloor", "kNearestHalfUp"};
 constexpr absl::string_view kComparisons[] = {"Eq", "Ne", "Lt", "Le", "Gt", "Ge"};
 
-int LowBit(int64_t value) {
-  constexpr int64_t kMost = 16;
-  const int64_t bit = value & -value;
-  return static_cast<int>(bit == 0 || bit > kMost ? kMost : bit);
-}
-
 std::string Plus(const std::string& index, const std::string& more) {
   return more.empty() ? index : absl::StrCat(index, " + ", more);
 }
 
 }  // namespace
 
-int KernelWriter::AlignmentOf(uint32_t buffer, int64_t offset) const {
-  return std::min(LowBit(alignments_[buffer]), LowBit(offset));
-}
-
 std::string KernelWriter::PointerOf(ValueId id) {
-  const Value& value = values_[id];
+  const Value& value = shape_.values[id];
   return text_->Pointer(false, KernelArgument::Kind::kBuffer, value.buffer, value.offset);
 }
 
@@ -46,12 +36,12 @@ std::string KernelWriter::PlaceOf(const Views& views, const std::string& index) 
 
 // As dimensions that are counted by rows and such that are counted by elements of a row.
 std::optional<std::pair<View, View>> KernelWriter::SplitRow(const Views& views) const {
-  if (!loop_of_.has_rows || views.size() != 1) return std::nullopt;
+  if (!shape_.loop.has_rows || views.size() != 1) return std::nullopt;
   const View& view = views[0];
   uint64_t row = 1;
   size_t split = view.dims.size();
-  while (split > 0 && row < loop_of_.row) row *= static_cast<uint64_t>(view.dims[--split]);
-  if (row != loop_of_.row) return std::nullopt;
+  while (split > 0 && row < shape_.loop.row) row *= static_cast<uint64_t>(view.dims[--split]);
+  if (row != shape_.loop.row) return std::nullopt;
   const auto at = static_cast<std::ptrdiff_t>(split);
   View rows{view.offset, {view.dims.begin(), view.dims.begin() + at}, {}};
   View columns{0, {view.dims.begin() + at, view.dims.end()}, {}};
@@ -71,28 +61,30 @@ std::string KernelWriter::LoopPlace(const Views& views, const std::string& more)
 
 std::string KernelWriter::ReadOf(const Value& value, DType type, const std::string& pointer,
                                  const std::string& place) const {
-  return absl::StrCat("ReadOne<", CppType(type), ", ", AlignmentOf(value.buffer, value.offset),
-                      ">(", pointer, ", ", place, ")");
+  return absl::StrCat("ReadOne<", CppType(type), ", ",
+                      shape_.AlignmentOf(value.buffer, value.offset), ">(", pointer, ", ", place,
+                      ")");
 }
 
 // The codes of a constant that is not the same everywhere.
 std::string KernelWriter::TableOf(ValueId id) {
-  Value& value = values_[id];
-  if (!value.table.empty()) return value.table;
+  std::string& table = tables_[id];
+  if (!table.empty()) return table;
+  const Value& value = shape_.values[id];
   const Node& constant = program_.nodes[value.node];
   const Literal literal = LiteralOf(program_.types[constant.first_result], constant.attributes);
-  value.table = absl::StrCat(kEntryPlace, "_", text_->Name());
+  table = absl::StrCat(kEntryPlace, "_", text_->Name());
   std::vector<std::string> codes;
   for (const uint64_t code : literal.codes) codes.push_back(absl::StrCat("0x", absl::Hex(code)));
   const size_t size = std::max<size_t>(codes.size(), 1);
-  text_->AddGlobal(absl::StrCat("static __constant__ const u64 ", value.table, "[", size, "] = {",
+  text_->AddGlobal(absl::StrCat("static __constant__ const u64 ", table, "[", size, "] = {",
                                 absl::StrJoin(codes, ", "), "};"));
-  return value.table;
+  return table;
 }
 
 std::string KernelWriter::At(ValueId id, const std::string& index) {
-  const ValueId source = values_[id].source;
-  const Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  const Value& value = shape_.values[source];
   const DType type = TypeOf(source);
   switch (value.kind) {
     case Kind::kMemory:
@@ -109,8 +101,8 @@ std::string KernelWriter::At(ValueId id, const std::string& index) {
 }
 
 std::string KernelWriter::Once(ValueId id) {
-  const ValueId source = values_[id].source;
-  const Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  const Value& value = shape_.values[source];
   if (value.kind == Kind::kLoop) return value.level == Level::kRow ? Row(source) : Full(source);
   const auto known = once_.find(source);
   if (known != once_.end()) return known->second;
@@ -131,10 +123,10 @@ std::string KernelWriter::Once(ValueId id) {
 }
 
 std::string KernelWriter::Row(ValueId id) {
-  const ValueId source = values_[id].source;
-  const Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  const Value& value = shape_.values[source];
   if (value.kind == Kind::kOnce) return Once(source);
-  std::map<ValueId, std::string>& names = rows_ ? row_names_ : loop_->row;
+  std::map<ValueId, std::string>& names = shape_.rows ? row_names_ : loop_->row;
   const auto known = names.find(source);
   if (known != names.end()) return known->second;
   const std::string type = CppType(TypeOf(source));
@@ -143,7 +135,7 @@ std::string KernelWriter::Row(ValueId id) {
     const std::string text = Expression(program_.nodes[value.node], Level::kRow);
     const std::string name = text_->Name();
     const std::string line = absl::StrCat("const ", type, " ", name, " = ", text, ";");
-    if (rows_) {
+    if (shape_.rows) {
       text_->Add(line);
     } else {
       loop_->body.push_back(line);
@@ -152,7 +144,7 @@ std::string KernelWriter::Row(ValueId id) {
   }
   const std::string text = At(source, "r");
   const std::string name = text_->Name();
-  if (rows_) {
+  if (shape_.rows) {
     text_->Add(absl::StrCat("const ", type, " ", name, " = ", text, ";"));
     return names[source] = name;
   }
@@ -162,8 +154,8 @@ std::string KernelWriter::Row(ValueId id) {
 }
 
 std::string KernelWriter::Full(ValueId id) {
-  const ValueId source = values_[id].source;
-  const Value& value = values_[source];
+  const ValueId source = shape_.values[id].source;
+  const Value& value = shape_.values[source];
   if (value.kind == Kind::kOnce) return Once(source);
   if (value.kind == Kind::kLoop && value.level == Level::kRow) return Row(source);
   const auto known = loop_->full.find(source);
@@ -179,7 +171,7 @@ std::string KernelWriter::Operand(ValueId id, Level level, uint64_t elements) {
 }
 
 std::string KernelWriter::LoadFull(ValueId id) {
-  const Value& value = values_[id];
+  const Value& value = shape_.values[id];
   const DType dtype = TypeOf(id);
   const std::string type = CppType(dtype);
   if (value.kind != Kind::kMemory) {
@@ -198,26 +190,24 @@ std::string KernelWriter::LoadFull(ValueId id) {
   const View inner = Collapsed(split ? split->second : value.views[0]);
   const bool dense = value.views.size() == 1 && IsDense(value.views[0]);
   const bool whole =
-      value.views.size() == 1 && !inner.dims.empty() && inner.dims.back() % vector_ == 0;
-  // What is known of a vector's address.
-  int align = AlignmentOf(value.buffer, value.offset);
-  bool aligned = value.views[0].offset == 0;
-  if (!dense) {
-    for (size_t d = 0; d < value.views[0].dims.size(); ++d) {
-      const int64_t stride = std::abs(value.views[0].strides[d]);
-      if (stride == 1 || value.views[0].dims[d] == 1) continue;
-      const int64_t half_bytes = stride * InfoOf(dtype).bits / 4;
-      aligned = aligned && half_bytes % 2 == 0;
-      align = std::min(align, LowBit(half_bytes / 2));
-    }
-  }
+      value.views.size() == 1 && !inner.dims.empty() && inner.dims.back() % shape_.vector == 0;
+  const std::optional<int> aligned = shape_.AlignmentOf(value, dtype);
   const std::string pointer = PointerOf(id);
+  if (shape_.tile && aligned && shape_.IsReadAcross(value, dtype)) {
+    const std::string name = text_->Name();
+    text_->Add(absl::StrCat("const Index ", name, "_at = ", PlaceOf(value.views, "begin"), ";"));
+    loop_->declarations.push_back(absl::StrCat("Vector<", type, ", V> ", name, "[U];"));
+    loop_->loads.push_back(absl::StrCat("ReadVector<", *aligned, ">(", pointer, ", ", name,
+                                        "_at + u * ", text_->Number(shape_.tile->stride), ", V, ",
+                                        name, "[u]);"));
+    return absl::StrCat(name, "[k][u]");
+  }
   if (aligned && (dense || (whole && inner.strides.back() == 1))) {
     const std::string place = LoopPlace(value.views, "");
     const std::string name = text_->Name();
     loop_->declarations.push_back(absl::StrCat("Vector<", type, ", V> ", name, "[U];"));
-    loop_->loads.push_back(
-        absl::StrCat("ReadVector<", align, ">(", pointer, ", ", place, ", count, ", name, "[u]);"));
+    loop_->loads.push_back(absl::StrCat("ReadVector<", *aligned, ">(", pointer, ", ", place,
+                                        ", count, ", name, "[u]);"));
     return absl::StrCat(name, "[u][k]");
   }
   if (whole && inner.strides.back() == 0) {
@@ -237,7 +227,7 @@ std::string KernelWriter::LoadFull(ValueId id) {
 }
 
 void KernelWriter::EmitFull(ValueId id) {
-  const Node& node = program_.nodes[values_[id].node];
+  const Node& node = program_.nodes[shape_.values[id].node];
   switch (node.op) {
     case Op::kQuantizeBlock:
       return EmitQuantize(node);
@@ -256,6 +246,12 @@ void KernelWriter::EmitFull(ValueId id) {
   }
   const std::string made = Expression(node, Level::kFull);
   const std::string name = text_->Name();
+  if (shape_.held) {  // for phases to come
+    loop_->declarations.push_back(absl::StrCat("Vector<", type, ", V> ", name, "[U];"));
+    loop_->body.push_back(absl::StrCat("FERRY_EACH ", name, "[u][k] = ", made, ";"));
+    loop_->full[id] = absl::StrCat(name, "[u][k]");
+    return;
+  }
   loop_->body.push_back(absl::StrCat("Vector<", type, ", V> ", name, ";"));
   loop_->body.push_back(absl::StrCat("FERRY_EACH ", name, "[k] = ", made, ";"));
   loop_->full[id] = absl::StrCat(name, "[k]");
@@ -272,6 +268,7 @@ std::string KernelWriter::Expression(const Node& node, Level level) {
         absl::StrCat("static_cast<u64>(", level == Level::kFull ? "i + k" : "r", ")"));
     return absl::StrCat("RandomBits<", type, ">(", absl::StrJoin(operands, ", "), ")");
   }
+  if (level == Level::kFull && DividesHeld(node)) return DivideHeld(node);
   for (const ValueId operand : node.operands) {
     operands.push_back(Operand(operand, level, elements));
   }

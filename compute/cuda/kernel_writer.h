@@ -3,26 +3,25 @@
 // time. First it reads all U vectors, so that many loads are under way at once; then it does the
 // ops on each, and stores. There are two templates. "flat" goes through all elements and does not
 // look for rows. "rows" gives each row a warp; if rows are long, each chunk of a reduction. The
-// result of a reduction is spread over its row by going through the row again. Code is written
-// where it is first needed, so that the text of an op does not depend on what else is there.
-// Single-threaded; used once.
+// result of a reduction is spread over its row by going through the row again; if that is all
+// elementwise, a block of threads has the row in registers instead, and reads it once. Code is
+// written where it is first needed, so that the text of an op does not depend on what else is
+// there. Single-threaded; used once.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compute/cuda/kernel_code.h"
+#include "compute/cuda/kernel_shape.h"
 #include "compute/cuda/kernel_text.h"
-#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
-
-// Whether the op reads other elements of its operands than those at the position of its result.
-bool IsOpaque(const Program& program, const Node& node);
 
 class KernelWriter {
  public:
@@ -32,24 +31,10 @@ class KernelWriter {
   KernelCode Write(bool baked);
 
  private:
-  enum class Kind : uint8_t { kMemory, kPlaces, kTable, kOnce, kLoop };
-  enum class Level : uint8_t { kOnce, kFull, kRow, kBlock };
-  struct Value {
-    Kind kind = Kind::kMemory;
-    Level level = Level::kFull;  // kLoop: where its elements change
-    uint32_t phase = 0;          // kLoop: number of loops over its row after which it is known
-    OpIndex node = 0;            // kLoop and kOnce: the node that makes it
-    ValueId source = 0;          // itself, or a value that differs from it only in shape
-    uint32_t buffer = 0;         // kMemory
-    int64_t offset = 0;          // kMemory; in bytes
-    Views views;                 // kMemory, kPlaces and kTable
-    std::string table;           // kTable: its name, once it is written
-  };
-  struct Sink {
-    const Node* node = nullptr;
-    Level level = Level::kFull;
-    uint32_t phase = 0;
-  };
+  using Kind = KernelShape::Kind;
+  using Level = KernelShape::Level;
+  using Value = KernelShape::Value;
+  using Sink = KernelShape::Sink;
   // The code of one loop, with the names that are known in it.
   struct Loop {
     std::vector<std::string> declarations;  // written before the loads
@@ -57,6 +42,9 @@ class KernelWriter {
     std::vector<std::string> body;          // for each of the U vectors
     std::map<ValueId, std::string> full;
     std::map<ValueId, std::string> row;  // template "flat" only
+    // Of held rows: values of phases before, and quotients of these in this one, as operands.
+    std::set<ValueId> earlier;
+    std::vector<std::string> quotients;
   };
   // A reduction of a row while a chunk is read.
   struct Reducing {
@@ -75,28 +63,18 @@ class KernelWriter {
 
   uint64_t Elements(ValueId value) const { return *ElementsOf(program_.types[value]); }
   DType TypeOf(ValueId value) const { return program_.types[value].dtype; }
-  const Value& ValueOf(ValueId value) const { return values_[values_[value].source]; }
-
-  // kernel_values.cc
-  void Classify();
-  void ClassifyNode(OpIndex index);
-  // The kinds of nodes: what another value is seen as, what is there before the kernel begins
-  // (input, constant, iota), and result number `result` of what is computed in the loop.
-  void ClassifyMove(const Node& node, Value& value);
-  void ClassifySource(const Node& node, Value& value);
-  void MakeInLoop(OpIndex index, uint32_t result, Level level);
-  void ClassifySinks();
-  void ChooseTemplate();
-  void ChooseVector();
-  bool IsWide() const;
-  bool CanShuffle(const Node& quantize, int vector) const;
-  bool RowSinkOverlapsRead() const;
+  const Value& ValueOf(ValueId value) const { return shape_.Of(value); }
+  // Whether the threads of a warp that have a block of the op's can find its largest together.
+  bool CanShuffle(const Node& quantize) const;
 
   // kernel_writer.cc: expressions
   std::string Once(ValueId value);
   std::string Row(ValueId value);
   std::string Full(ValueId value);  // an expression in u and k
   std::string Operand(ValueId value, Level level, uint64_t elements);
+  // A division of what is held by a value that the whole row has: a divisor that is made once.
+  bool DividesHeld(const Node& node) const;
+  std::string DivideHeld(const Node& node);
   std::string LoadFull(ValueId value);
   void EmitFull(ValueId value);
   std::string Expression(const Node& node, Level level);
@@ -110,7 +88,6 @@ class KernelWriter {
   // The position of element (r, c), which is element `i` in all.
   std::string LoopPlace(const Views& views, const std::string& more);
   std::optional<std::pair<View, View>> SplitRow(const Views& views) const;
-  int AlignmentOf(uint32_t buffer, int64_t offset) const;
 
   // kernel_ops.cc: ops whose elements come from positions of their own
   void EmitOpaque(const Node& node, const std::string& result);
@@ -142,9 +119,11 @@ class KernelWriter {
   void Begin();
   void WriteFlat(KernelCode& code);
   void WriteRows(KernelCode& code);
+  void WriteHeldRows(KernelCode& code);
   void WriteChunks(KernelCode& code);
   void WriteLines(KernelCode& code);
   void AddFlatLoop(const Loop& loop, const std::string& elements);
+  void BeginTile();
   void BeginRows(absl::string_view unit);
   // A loop over a row's elements from `begin` to `end`, both names.
   void AddRowLoop(const Loop& loop, const std::string& begin, const std::string& end);
@@ -158,18 +137,9 @@ class KernelWriter {
   void AddRowSinks();
 
   const Program& program_;
-  const absl::Span<const uint32_t> alignments_;
-  const CodeOptions options_;
-  const KernelLoop loop_of_;
-  std::vector<OpIndex> definitions_;
-  std::vector<Value> values_;
-  std::vector<Sink> sinks_;
-  bool rows_ = false;    // the template is "rows"
-  bool chunks_ = false;  // template "rows": a warp takes a chunk of a row
+  KernelShape shape_;  // but for a search of its own its vectors are those of the loop
+  const std::vector<OpIndex> definitions_;
   bool baked_ = false;
-  bool wide_ = false;
-  int vector_ = 1;
-  int unroll_ = 1;
   bool reads_neighbours_ = false;
   bool alone_ = false;  // the code that is being written runs on some threads of a warp only
 
@@ -177,6 +147,8 @@ class KernelWriter {
   Loop* loop_ = nullptr;
   std::map<ValueId, std::string> once_;
   std::map<ValueId, std::string> row_names_;  // template "rows" only
+  std::map<ValueId, std::string> divisors_;
+  std::map<ValueId, std::string> tables_;  // of constants: their names, once they are written
 };
 
 }  // namespace ferry::compute

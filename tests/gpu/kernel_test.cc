@@ -14,6 +14,8 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "tests/compute/cuda/runs/gpu_run.h"
+#include "tests/compute/cuda/runs/kernel_programs.h"
+#include "tests/compute/cuda/runs/number_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
@@ -182,6 +184,17 @@ TEST_F(GpuKernelTest, WovenProgramsAreAsTheReferenceSays) {
   for (uint64_t seed = 0; seed < 8 && !HasFailure(); ++seed) {
     Compare(fc::Simplify(fc::testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()), seed);
   }
+}
+
+// Some of each template and type.
+TEST_F(GpuKernelTest, TemplatesAreAsTheReferenceSays) {
+  const std::vector<fc::Program> programs = fc::testing::KernelPrograms();
+  for (size_t i = 0; i < programs.size() && !HasFailure(); i += 5) Compare(programs[i], i);
+}
+// What GPUs round by instructions.
+TEST_F(GpuKernelTest, NumbersAreRoundedAsTheReferenceSays) {
+  for (const fc::Program& program : fc::testing::ConversionPrograms()) Compare(program, 0);
+  for (const fc::Program& program : fc::testing::QuotientPrograms()) Compare(program, 0);
 }
 
 }  // namespace

@@ -29,43 +29,53 @@ FERRY_DEVICE void LargestOfBlocks(const Vector<f32, V>& in, int count, Vector<u3
 }
 
 template <typename Element>
-constexpr f64 kLargestElement = kIsSame<Element, f8e4m3fn> ? 448.0
-                                : kIsSame<Element, f8e5m2> ? 57344.0
-                                                           : 6.0;
+constexpr f32 kLargestElement = kIsSame<Element, f8e4m3fn> ? 448.0f
+                                : kIsSame<Element, f8e5m2> ? 57344.0f
+                                                           : 6.0f;
+// The power of two below it, and its bits behind the point as f32 has them: 1.75 or 1.5 times.
 template <typename Element>
-constexpr f64 kLargestPower = kIsSame<Element, f8e4m3fn> ? 256.0
-                              : kIsSame<Element, f8e5m2> ? 32768.0
-                                                         : 4.0;
+constexpr int kLargestExponent = kIsSame<Element, f8e4m3fn> ? 8
+                                 : kIsSame<Element, f8e5m2> ? 15
+                                                            : 2;
+template <typename Element>
+constexpr u32 kLargestFraction = kIsSame<Element, f4e2m1fn> ? 0x400000u : 0x600000u;
 
 // The scale of a block of which the largest magnitude has these bits.
 template <typename Element, typename Scale, int rounding>
 FERRY_DEVICE Scale ScaleOf(u32 largest) {
-  const f32 most = BitCast<f32>(largest);
   if constexpr (kIsSame<Scale, f8e8m0fnu>) {
-    // A double, in which the quotient is on the right side of every power of two.
-    constexpr f64 kDivisor = rounding == kCeil ? kLargestElement<Element> : kLargestPower<Element>;
-    return EncodeScale(static_cast<f64>(most) / kDivisor, true, rounding);
+    // The largest over the element's largest (kCeil), or over the power of two below that.
+    const int floor = static_cast<int>(largest >> 23) - kLargestExponent<Element>;
+    const u32 fraction = largest & 0x7FFFFFu;
+    bool up = false;
+    if (rounding == kCeil) up = fraction > kLargestFraction<Element>;
+    // All between 2^-127, which is code 0, and 2^-126 becomes 2^-126.
+    if (rounding == kNearestHalfUp) up = floor == 0 ? fraction > 0 : fraction >> 22 != 0;
+    const int code = floor + (up ? 1 : 0);
+    const int finite = code > 0 ? code : 0;
+    return {static_cast<u8>(largest < 0x7F800000u ? finite : largest == 0x7F800000u ? 254 : 255)};
   } else {
-    return Encode<Scale>(most / static_cast<f32>(kLargestElement<Element>), true);
+    return Encode<Scale>(BitCast<f32>(largest) / kLargestElement<Element>, true);
   }
 }
 
 // `in` is a value over the global scale; `sign` the value itself.
 template <typename Element, typename Scale>
 FERRY_DEVICE Element Quantized(f32 in, f32 sign, Scale scale) {
-  const f32 divisor = Decode(scale);
-  // NaN is said by the scale alone; below the smallest scale nothing is left.
-  if (divisor != divisor || divisor == 0) {
-    return Encode<Element>(BitCast<f32>(BitCast<u32>(sign) & 0x80000000u), true);
-  }
+  f32 quotient;
+  bool nothing;  // NaN is said by the scale alone; below the smallest scale nothing is left
   if constexpr (kIsSame<Scale, f8e8m0fnu>) {
     // Times the reciprocal, which is a power of two too: the same bits.
     const u32 code = scale.code;
-    const f32 reciprocal = BitCast<f32>(code == 254 ? 0x00400000u : (254 - code) << 23);
-    return Encode<Element>(in * reciprocal, true);
+    quotient = in * BitCast<f32>(code == 254 ? 0x00400000u : (254 - code) << 23);
+    nothing = code == 255;
   } else {
-    return Encode<Element>(in / divisor, true);
+    const f32 divisor = Decode(scale);
+    quotient = in / divisor;
+    nothing = divisor != divisor || divisor == 0;
   }
+  const f32 zero = BitCast<f32>(BitCast<u32>(sign) & 0x80000000u);
+  return Encode<Element>(nothing ? zero : quotient, true);
 }
 
 template <typename Element, typename Scale>

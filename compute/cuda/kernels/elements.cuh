@@ -53,6 +53,37 @@ FERRY_DEVICE T Divide(T a, T b) {
     return static_cast<T>(a / b);
   })
 }
+
+// What many numbers are divided by. Where both have exponents of -60 to 60, as nearly always, a
+// division is a product with the rounded reciprocal, corrected twice by what is left over: the
+// second time it is rounded as the quotient itself would be (P. Markstein, Computation of elementary
+// functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990, theorem 7).
+struct Divisor {
+  f32 value;
+  f32 reciprocal;
+  u32 range;  // of twice the bits of numbers of these exponents; 0 if `value` is none
+};
+constexpr u32 kLeastDivided = (127u - 60u) << 24;
+constexpr u32 kDividedRange = 120u << 24;
+FERRY_DEVICE Divisor DivisorOf(f32 value) {
+  const bool plain = (BitCast<u32>(value) << 1) - kLeastDivided < kDividedRange;
+  return {value, 1.0f / value, plain ? kDividedRange : 0};
+}
+FERRY_DEVICE bool IsPlain(f32 a, const Divisor& b) {
+  return (BitCast<u32>(a) << 1) - kLeastDivided < b.range;
+}
+// `plain`: IsPlain(a, b).
+template <bool plain>
+FERRY_DEVICE f32 DivideBy(f32 a, const Divisor& b) {
+  if constexpr (plain) {
+    const f32 near = a * b.reciprocal;
+    const f32 nearer = fmaf(fmaf(-b.value, near, a), b.reciprocal, near);
+    return fmaf(fmaf(-b.value, nearer, a), b.reciprocal, nearer);
+  } else {
+    return a / b.value;
+  }
+}
+
 FERRY_DEVICE f32 Modulo(f32 a, f32 b) { return fmodf(a, b); }
 FERRY_DEVICE f64 Modulo(f64 a, f64 b) { return fmod(a, b); }
 template <typename T>
@@ -67,6 +98,17 @@ FERRY_DEVICE T Remainder(T a, T b) {
 // NaN if there is one, and -0 is below 0.
 template <bool maximum, typename Float>
 FERRY_DEVICE Float Extreme(Float a, Float b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kIsSame<Float, f32>) {
+    f32 made;
+    if constexpr (maximum) {
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(made) : "f"(a), "f"(b));
+    } else {
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(made) : "f"(a), "f"(b));
+    }
+    return made;
+  }
+#endif
   if (a != a) return a;
   if (b != b) return b;
   if (a == b) {

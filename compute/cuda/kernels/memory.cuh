@@ -18,7 +18,7 @@ struct Vector {
 };
 
 struct alignas(16) Word16 {
-  u64 low, high;
+  u32 words[4];
 };
 template <int bytes>
 struct WordOf {

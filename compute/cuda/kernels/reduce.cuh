@@ -12,19 +12,37 @@ constexpr int kLanes = 128;
 constexpr int kChunk = 4096;
 constexpr u32 kWarp = 0xFFFFFFFFu;
 
-#define FERRY_COMBINER(Name, combine)        \
-  struct Name {                              \
-    template <typename T>                    \
-    static __device__ T Of(T a, T b) {       \
-      return combine(a, b);                  \
-    }                                        \
+// Infinity with this sign, or the integer that is nearest to it.
+template <typename T>
+FERRY_DEVICE T Farthest(bool negative) {
+  constexpr u64 kSign = 1ull << (8 * sizeof(T) - 1);
+  if constexpr (kIsFloating<T>) {
+    return Store<T>(BitCast<f32>(negative ? 0xFF800000u : 0x7F800000u));
+  } else if constexpr (kIsSigned<T>) {
+    return FromCode<T>(negative ? kSign : kSign - 1);
+  } else {
+    return FromCode<T>(negative ? 0 : ~0ull);
+  }
+}
+
+// `None` changes nothing that it is combined with; of a sum of floating numbers that is -0.
+#define FERRY_COMBINER(Name, combine, none) \
+  struct Name {                             \
+    template <typename T>                   \
+    static __device__ T Of(T a, T b) {      \
+      return combine(a, b);                 \
+    }                                       \
+    template <typename T>                   \
+    static __device__ T None() {            \
+      return none;                          \
+    }                                       \
   };
-FERRY_COMBINER(Sum, Add)
-FERRY_COMBINER(Product, Multiply)
-FERRY_COMBINER(Max, Maximum)
-FERRY_COMBINER(Min, Minimum)
-FERRY_COMBINER(Any, Or)
-FERRY_COMBINER(All, And)
+FERRY_COMBINER(Sum, Add, (kIsFloating<T> ? Negate(FromCode<T>(0)) : FromCode<T>(0)))
+FERRY_COMBINER(Product, Multiply, Convert<T>(1))
+FERRY_COMBINER(Max, Maximum, Farthest<T>(true))
+FERRY_COMBINER(Min, Minimum, Farthest<T>(false))
+FERRY_COMBINER(Any, Or, FromCode<T>(0))
+FERRY_COMBINER(All, And, FromCode<T>(~0ull))
 
 template <typename T>
 FERRY_DEVICE T ShuffleDown(T value, int delta) {
@@ -42,10 +60,14 @@ FERRY_DEVICE T FromFirst(T value) {
 template <typename Combiner, typename T, int V>
 class Lanes {
  public:
-  // One of the thread's four elements of a step: the first step of a chunk begins anew.
-  __device__ __forceinline__ void Put(int slot, T value, bool first) {
-    lanes_[slot] = first ? value : Combiner::template Of<T>(lanes_[slot], value);
+  // All are shuffled, also those of threads that put nothing.
+  __device__ __forceinline__ Lanes() {
+    FERRY_UNROLL
+    for (int slot = 0; slot < 4; ++slot) lanes_[slot] = Combiner::template None<T>();
   }
+
+  // One of the thread's four elements of a step.
+  __device__ __forceinline__ void Put(int slot, T value) { Join(slot, value); }
 
   // What a chunk of `count` elements comes to, for all threads. `count` is not 0.
   __device__ __forceinline__ T Close(int thread, int count) {
@@ -79,7 +101,53 @@ class Lanes {
     lanes_[slot] = Combiner::template Of<T>(lanes_[slot], other);
   }
 
-  T lanes_[4] = {};  // all are shuffled, also those of threads that have put nothing
+  T lanes_[4];
+};
+
+// A reduction of a row that a block of threads has in its registers, 64 threads for each chunk: a
+// thread has two lanes, which follow each other. Rows are whole multiples of kLanes.
+template <typename Combiner, typename T, int chunks>
+class RowLanes {
+ public:
+  __device__ __forceinline__ RowLanes() {
+    lanes_[0] = lanes_[1] = Combiner::template None<T>();
+  }
+
+  __device__ __forceinline__ void Put(int slot, T value) {
+    lanes_[slot] = Combiner::template Of<T>(lanes_[slot], value);
+  }
+
+  // What the row comes to, for all threads of the block.
+  __device__ __forceinline__ T Close(int thread) {
+    __shared__ T upper[chunks][2][32];  // lanes 64 to 127
+    __shared__ T whole[chunks];
+    const int chunk = thread / 64, pair = thread % 64;
+    if (pair >= 32) {
+      upper[chunk][0][pair - 32] = lanes_[0];
+      upper[chunk][1][pair - 32] = lanes_[1];
+    }
+    __syncthreads();
+    if (pair < 32) {
+      Put(0, upper[chunk][0][pair]);
+      Put(1, upper[chunk][1][pair]);
+      FERRY_UNROLL
+      for (int half = 16; half > 0; half /= 2) {
+        const T first = ShuffleDown(lanes_[0], half), second = ShuffleDown(lanes_[1], half);
+        Put(0, first);
+        Put(1, second);
+      }
+      Put(0, lanes_[1]);
+      if (pair == 0) whole[chunk] = lanes_[0];
+    }
+    __syncthreads();
+    T all = whole[0];
+    FERRY_UNROLL
+    for (int i = 1; i < chunks; ++i) all = Combiner::template Of<T>(all, whole[i]);
+    return all;
+  }
+
+ private:
+  T lanes_[2];
 };
 
 // The first of the largest; NaN is the largest.

@@ -70,6 +70,21 @@ constexpr bool kIsSigned = static_cast<T>(-1) < static_cast<T>(0);
 template <typename T>
 constexpr bool kIsPacked = kIsSame<T, f4e2m1fn>;
 
+#ifdef __CUDA_ARCH__
+template <typename T>
+FERRY_DEVICE f32 DecodeByGpu(T value) {
+  u32 halves = value.code;
+  if constexpr (kIsSame<T, f8e4m3fn>) {
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(value.code)));
+  } else if constexpr (kIsSame<T, f8e5m2>) {
+    halves <<= 8;
+  }
+  f32 number;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(static_cast<u16>(halves)));
+  return number;
+}
+#endif
+
 template <typename T>
 FERRY_DEVICE f32 Decode(T value) {
   if constexpr (kIsSame<T, f8e8m0fnu>) {
@@ -78,21 +93,20 @@ FERRY_DEVICE f32 Decode(T value) {
   } else if constexpr (kIsSame<T, bf16>) {
     return BitCast<f32>(static_cast<u32>(value.code) << 16);
   } else {
+#ifdef __CUDA_ARCH__
+    if constexpr (!kIsPacked<T>) return DecodeByGpu(value);
+#endif
     const u32 code = value.code;
-    const u32 sign = (code >> (T::kBits - 1)) << 31;
     const u32 magnitude = code & T::kNan;
-    const u32 fraction = magnitude << (23 - T::kMantissa);
-    constexpr u32 kRebias = static_cast<u32>(127 - T::kBias) << 23;
-    if (magnitude >= T::kInfinity) {
-      const bool infinite = T::kOverflow == T::kInfinity && T::kInfinity != T::kNan &&
-                            magnitude == T::kInfinity;
-      return BitCast<f32>(sign | (infinite ? 0x7F800000u : 0x7FFFFFFFu));
-    }
-    if (magnitude >> T::kMantissa != 0) return BitCast<f32>(sign | (fraction + kRebias));
-    // A subnormal: a whole number of the smallest one, exactly.
-    constexpr u32 kSmallest = static_cast<u32>(128 - T::kBias - T::kMantissa) << 23;
-    const f32 number = static_cast<f32>(magnitude) * BitCast<f32>(kSmallest);
-    return BitCast<f32>(BitCast<u32>(number) | sign);
+    // As if it were f32's own: a product by the difference of the biases is exact, of subnormals
+    // too.
+    constexpr u32 kRebias = static_cast<u32>(254 - T::kBias) << 23;
+    const f32 number = BitCast<f32>(magnitude << (23 - T::kMantissa)) * BitCast<f32>(kRebias);
+    const u32 sign = (code >> (T::kBits - 1)) << 31;
+    const bool infinite =
+        T::kOverflow == T::kInfinity && T::kInfinity != T::kNan && magnitude == T::kInfinity;
+    const u32 beyond = infinite ? 0x7F800000u : 0x7FFFFFFFu;
+    return BitCast<f32>(sign | (magnitude >= T::kInfinity ? beyond : BitCast<u32>(number)));
   }
 }
 
@@ -102,24 +116,67 @@ FERRY_DEVICE u32 Limited(u32 code, bool saturate, u32 sign) {
   return limited | sign << (T::kBits - 1);
 }
 
+#ifdef __CUDA_ARCH__
+// What the GPU rounds by one instruction gives the same bits as the rounding below, and NaN as
+// well: tests/gpu/kernel_test.cc.
+template <typename T>
+constexpr bool kIsRoundedByGpu =
+    kIsSame<T, f16> || kIsSame<T, bf16> || kIsSame<T, f8e4m3fn> || kIsSame<T, f8e5m2>;
+
+template <typename T>
+FERRY_DEVICE T EncodeByGpu(f32 value, bool saturate) {
+  u16 code;
+  if constexpr (sizeof(T) == 2) {
+    if constexpr (kIsSame<T, bf16>) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(code) : "f"(value));
+    } else {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(value));
+    }
+    if (saturate && (code & T::kNan) == T::kInfinity) --code;
+  } else {
+    // The largest that rounds to a finite code: a tie goes up where that code is odd.
+    constexpr u32 kLast = kIsSame<T, f8e4m3fn> ? 0x43E80000u : 0x476FFFFFu;
+    if constexpr (kIsSame<T, f8e4m3fn>) {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(code) : "f"(0.0f), "f"(value));
+    } else {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(code) : "f"(0.0f), "f"(value));
+    }
+    const u32 magnitude = BitCast<u32>(value) & 0x7FFFFFFFu;
+    if (!saturate && magnitude > kLast && magnitude <= 0x7F800000u) {
+      code = static_cast<u16>(T::kOverflow | (code & (T::kNan + 1)));
+    }
+  }
+  return {static_cast<typename T::Code>(code)};
+}
+#else
+template <typename T>
+constexpr bool kIsRoundedByGpu = false;
+template <typename T>
+FERRY_DEVICE T EncodeByGpu(f32 value, bool saturate);  // never called
+#endif
+
 // To the nearest, a tie to the even code.
 template <typename T>
 FERRY_DEVICE T Encode(f32 value, bool saturate = false) {
-  const u32 bits = BitCast<u32>(value);
-  const u32 magnitude = bits & 0x7FFFFFFFu;
-  constexpr int kShift = 23 - T::kMantissa;
-  constexpr u32 kRebias = static_cast<u32>(127 - T::kBias) << 23;
-  u32 code;
-  if (T::kBias != 127 && magnitude < kRebias + (1u << 23)) {
-    // A subnormal: the sum's last bit is the smallest of them, so that the addition rounds.
-    constexpr u32 kMagic = static_cast<u32>(151 - T::kBias - T::kMantissa) << 23;
-    code = BitCast<u32>(BitCast<f32>(magnitude) + BitCast<f32>(kMagic)) - kMagic;
+  if constexpr (kIsRoundedByGpu<T>) {
+    return EncodeByGpu<T>(value, saturate);
   } else {
-    const u32 odd = (magnitude >> kShift) & 1;
-    code = (magnitude - kRebias + (1u << (kShift - 1)) - 1 + odd) >> kShift;
+    const u32 bits = BitCast<u32>(value);
+    const u32 magnitude = bits & 0x7FFFFFFFu;
+    constexpr int kShift = 23 - T::kMantissa;
+    constexpr u32 kRebias = static_cast<u32>(127 - T::kBias) << 23;
+    u32 code;
+    if (T::kBias != 127 && magnitude < kRebias + (1u << 23)) {
+      // A subnormal: the sum's last bit is the smallest of them, so that the addition rounds.
+      constexpr u32 kMagic = static_cast<u32>(151 - T::kBias - T::kMantissa) << 23;
+      code = BitCast<u32>(BitCast<f32>(magnitude) + BitCast<f32>(kMagic)) - kMagic;
+    } else {
+      const u32 odd = (magnitude >> kShift) & 1;
+      code = (magnitude - kRebias + (1u << (kShift - 1)) - 1 + odd) >> kShift;
+    }
+    const u32 limited = Limited<T>(code, saturate, bits >> 31);
+    return {static_cast<typename T::Code>(magnitude > 0x7F800000u ? T::kNan : limited)};
   }
-  const u32 limited = Limited<T>(code, saturate, bits >> 31);
-  return {static_cast<typename T::Code>(magnitude > 0x7F800000u ? T::kNan : limited)};
 }
 
 template <typename T>

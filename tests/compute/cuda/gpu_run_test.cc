@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
-#include "tests/compute/cuda/kernel_programs.h"
 #include "tests/compute/cuda/runs/host_kernels.h"
+#include "tests/compute/cuda/runs/kernel_programs.h"
+#include "tests/compute/cuda/runs/number_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
@@ -77,8 +80,20 @@ void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOption
 }
 
 TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
+  std::map<std::string, int> kernels;  // by what a template alone has
+  for (const Program& program : testing::KernelPrograms()) {
+    for (const GpuKernel& kernel : PlanOf(program, false).kernels) {
+      for (const char* text : {"constexpr int kSide", "RowLanes<", "DivideBy<", " Lanes<",
+                               "constexpr int count = V", "LargestOfBlocks<"}) {
+        kernels[text] += absl::StrContains(kernel.source, text) ? 1 : 0;
+      }
+    }
+  }
+  for (const auto& [text, count] : kernels) EXPECT_GT(count, 1) << text;
   CompareAll(testing::KernelPrograms());
 }
+
+TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
 TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {
   CompareRandomOnGpu(2000, 20, {25, 24});
@@ -100,43 +115,7 @@ TEST(GpuRunTest, NothingIsTakenForAlignedThatMayNotBe) {
   CompareAll(programs, false, kGpuArchs[0], /*alignment=*/1);
 }
 
-// Every 2^14th f32: all ties of narrow types, subnormals, infinities and NaN; and every f16 and
-// bf16.
-TEST(GpuRunTest, ConversionsRoundAsTheReferenceSays) {
-  std::vector<Program> programs;
-  const auto add = [&](const std::string& from, uint64_t count, const std::string& bits,
-                       int shift) {
-    const std::string dims = "[" + std::to_string(count) + "]";
-    std::string buffers = "program 1\n";
-    std::string ops = "%i = iota dimension=0 : " + bits + dims +
-                      "\n%n = constant splat=" + std::to_string(shift) + " : " + bits + dims +
-                      "\n%s = shift_left %i, %n\n%x = bitcast_convert %s : " + from + dims + "\n";
-    int outputs = 0;
-    const auto store = [&](DType to, const std::string& how) {
-      const std::string name = std::to_string(outputs++);
-      buffers += "buffer @b" + name + " write " + std::to_string(BytesOf(to, count)) + "\n";
-      ops += "%v" + name + " = convert %x" + how + " : " + std::string(NameOf(to)) + dims +
-             "\nstore @b" + name + ", %v" + name + "\n";
-    };
-    for (const DType to : {DType::kF16, DType::kBF16, DType::kI8, DType::kU64}) {
-      if (NameOf(to) != from) store(to, "");
-    }
-    for (const std::string mode : {"", " mode=saturate"}) {
-      for (const DType to : {DType::kF8E4M3FN, DType::kF8E5M2, DType::kF4E2M1FN}) store(to, mode);
-      for (const std::string rounding : {"", " rounding=floor", " rounding=nearest_half_up"}) {
-        store(DType::kF8E8M0FNU, mode + rounding);
-      }
-    }
-    ParsedText parsed = Parse(buffers + ops);
-    ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-    ASSERT_TRUE(Verify(parsed.program).empty()) << buffers << ops;
-    programs.push_back(std::move(parsed.program));
-  };
-  add("f32", 1 << 18, "u32", 14);
-  add("f16", 1 << 16, "u16", 0);
-  add("bf16", 1 << 16, "u16", 0);
-  CompareAll(programs);
-}
+TEST(GpuRunTest, ConversionsRoundAsTheReferenceSays) { CompareAll(testing::ConversionPrograms()); }
 
 // What is left open means different things to different compilers: threads behind the last element
 // that computed with what they had not read did not exist for Clang, nor did the bounds of stores.

@@ -18,7 +18,7 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
-#include "tests/compute/cuda/kernel_programs.h"
+#include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/compute/cuda/kernel_programs.h"
+#include "tests/compute/cuda/runs/kernel_programs.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
 
@@ -62,6 +65,14 @@ std::string Shape(DType type, int64_t rows = kRows, int64_t columns = kColumns) 
 }
 uint64_t Bytes(DType type, int64_t rows = kRows, int64_t columns = kColumns) {
   return BytesOf(type, static_cast<uint64_t>(rows * columns));
+}
+// "3,8" as numbers.
+std::vector<int64_t> DimsOf(absl::string_view text) {
+  std::vector<int64_t> dims;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    EXPECT_TRUE(absl::SimpleAtoi(part, &dims.emplace_back())) << text;
+  }
+  return dims;
 }
 DType TypeAt(size_t index) { return static_cast<DType>(index); }
 
@@ -119,6 +130,27 @@ void AddElementwise(std::vector<Program>& programs) {
 }
 
 // Rows of a vector's width and not, long ones, and reductions that are spread again.
+// x less its largest, over what these come to, by rows; and the largest of each row.
+Program Normalised(DType type, int64_t rows, int64_t columns) {
+  Lines lines;
+  const std::string all = Shape(type, rows, columns);
+  const std::string row = absl::StrCat(NameOf(type), "[", rows, "]");
+  const std::string x = lines.Input(all, Bytes(type, rows, columns));
+  const std::string most =
+      lines.Add(absl::StrCat("reduce ", x, " reduction=max dimensions=[1]"), row);
+  const std::string spread =
+      lines.Add(absl::StrCat("broadcast_in_dim ", most, " dimensions=[0]"), all);
+  const std::string less = lines.Add(absl::StrCat("subtract ", x, ", ", spread), "");
+  const std::string sum =
+      lines.Add(absl::StrCat("reduce ", less, " reduction=sum dimensions=[1]"), row);
+  const std::string divisor =
+      lines.Add(absl::StrCat("broadcast_in_dim ", sum, " dimensions=[0]"), all);
+  lines.Store(lines.Add(absl::StrCat("divide ", less, ", ", divisor), ""),
+              Bytes(type, rows, columns));
+  lines.Store(most, Bytes(type, rows, 1));
+  return lines.Make();
+}
+
 void AddRows(std::vector<Program>& programs) {
   for (size_t i = 0; i < kDTypes; ++i) {
     const DType type = TypeAt(i);
@@ -141,20 +173,35 @@ void AddRows(std::vector<Program>& programs) {
       programs.push_back(lines.Make());
     }
     if (truth) continue;
-    Lines lines;
-    const std::string x = lines.Input(Shape(type), Bytes(type));
-    const std::string row = absl::StrCat(NameOf(type), "[", kRows, "]");
-    const std::string most =
-        lines.Add(absl::StrCat("reduce ", x, " reduction=max dimensions=[1]"), row);
-    const std::string all =
-        lines.Add(absl::StrCat("broadcast_in_dim ", most, " dimensions=[0]"), Shape(type));
-    const std::string less = lines.Add(absl::StrCat("subtract ", x, ", ", all), "");
-    const std::string sum =
-        lines.Add(absl::StrCat("reduce ", less, " reduction=sum dimensions=[1]"), row);
-    const std::string spread =
-        lines.Add(absl::StrCat("broadcast_in_dim ", sum, " dimensions=[0]"), Shape(type));
-    lines.Store(lines.Add(absl::StrCat("divide ", less, ", ", spread), ""), Bytes(type));
-    programs.push_back(lines.Make());
+    // By warps, and held by blocks of threads: whole chunks, and one that is not.
+    for (const int64_t columns : {kColumns, int64_t{384}, int64_t{4096 + 256}}) {
+      programs.push_back(Normalised(type, columns > 4096 ? 2 : kRows, columns));
+    }
+  }
+}
+
+// What reads columns and writes rows, of dimensions that squares of 2 to 8 elements divide.
+void AddAcross(std::vector<Program>& programs) {
+  for (size_t i = 0; i < kDTypes; ++i) {
+    const DType type = TypeAt(i);
+    const auto shape = [&](absl::string_view dims) {
+      return absl::StrCat(NameOf(type), "[", dims, "]");
+    };
+    for (const auto& [from, permutation, to] :
+         {std::tuple("24,40", "1,0", "40,24"), std::tuple("3,8,24", "0,2,1", "3,24,8"),
+          std::tuple("8,3,24", "2,1,0", "24,3,8"), std::tuple("136,264", "1,0", "264,136")}) {
+      Lines lines;
+      const uint64_t bytes = BytesOf(type, *ElementsOf({type, DimsOf(from)}));
+      const std::string x = lines.Input(shape(from), bytes);
+      const std::string y = lines.Input(shape(to), bytes);
+      const std::string across =
+          lines.Add(absl::StrCat("transpose ", x, " permutation=[", permutation, "]"), shape(to));
+      lines.Store(Contains(dtypes::kNumbers, type)
+                      ? lines.Add(absl::StrCat("add ", across, ", ", y), "")
+                      : across,
+                  bytes);
+      programs.push_back(lines.Make());
+    }
   }
 }
 
@@ -196,6 +243,27 @@ void AddBlockFormats(std::vector<Program>& programs) {
       }
     }
   }
+}
+
+// As many elements as blocks of threads take: there are no ends to look for.
+void AddWhole(std::vector<Program>& programs) {
+  constexpr int64_t kWholeRows = 64, kWholeColumns = 1024;
+  Lines lines;
+  const std::string x =
+      lines.Input(Shape(DType::kBF16, kWholeRows, kWholeColumns), 2 * kWholeRows * kWholeColumns);
+  const std::string q = Shape(DType::kF8E4M3FN, kWholeRows, kWholeColumns);
+  const std::string s = Shape(DType::kF8E8M0FNU, kWholeRows, kWholeColumns / 32);
+  lines.Line(absl::StrCat("%q, %s = quantize_block ", x, " block=32 : ", q, ", ", s));
+  lines.Store("%q", kWholeRows * kWholeColumns);
+  lines.Store("%s", kWholeRows * kWholeColumns / 32);
+  programs.push_back(lines.Make());
+  Lines back;
+  const std::string data = back.Input(q, kWholeRows * kWholeColumns);
+  const std::string scales = back.Input(s, kWholeRows * kWholeColumns / 32);
+  back.Store(back.Add(absl::StrCat("dequantize_block ", data, ", ", scales, " block=32"),
+                      Shape(DType::kBF16, kWholeRows, kWholeColumns)),
+             2 * kWholeRows * kWholeColumns);
+  programs.push_back(back.Make());
 }
 
 void AddMemory(std::vector<Program>& programs) {
@@ -332,7 +400,9 @@ std::vector<Program> KernelPrograms() {
   AddConversions(programs);
   AddElementwise(programs);
   AddRows(programs);
+  AddAcross(programs);
   AddBlockFormats(programs);
+  AddWhole(programs);
   AddMemory(programs);
   AddOthers(programs);
   return programs;
