@@ -4,10 +4,9 @@
 // this version never recovers from one EMFILE, and only here the credentials of a connection are
 // known.
 //
-// Handlers run at the door's own home, its thread; they parse and post, nothing more. The public
-// functions are for any thread. Nothing here waits for a client: what a client does not take is
-// kept, up to kMaxUnsent bytes, and nothing more is read from it until it has taken that. Owns its
-// connections and listeners.
+// Home: any thread. Handlers run on the door's own thread; they parse and post, nothing more.
+// Nothing here waits for a client: what a client does not take is kept, up to kMaxUnsent bytes, and
+// nothing more is read from it until it has taken that. Owns its connections and listeners.
 #pragma once
 
 #include <sys/types.h>

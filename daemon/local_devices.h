@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's own devices, each with its threads and transports. Daemon builds and owns them.
-// Constant after construction, except the counts, whose home is control.
+// Home: any thread, because they are constant after construction; the counts are control's.
 #pragma once
 
 #include <array>

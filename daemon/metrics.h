@@ -20,7 +20,8 @@
 
 namespace ferry {
 
-// A Prometheus histogram: a count for each upper bound, and the sum of all values.
+// A Prometheus histogram: a count for each upper bound, and the sum of all values. Home: its
+// owner's.
 class HistogramCounts {
  public:
   explicit HistogramCounts(std::vector<double> bounds)

@@ -5,21 +5,23 @@
 
 namespace ferry {
 
-void Pulse::Add(std::string name, Executor& home, std::function<void()> answer) {
-  homes_.emplace_back(std::move(name), home, std::move(answer));
+void Pulse::Add(std::string name, Executor& executor, std::function<void()> answer) {
+  home_.Check();
+  threads_.emplace_back(std::move(name), executor, std::move(answer));
 }
 
 std::vector<std::string> Pulse::Beat(absl::Time now, absl::Duration patience) {
+  home_.Check();
   std::vector<std::string> silent;
-  for (Home& home : homes_) {
-    if (!home.answered.exchange(false)) {
-      if (home.asked + patience <= now) silent.push_back(home.name);
+  for (Thread& thread : threads_) {
+    if (!thread.answered.exchange(false)) {
+      if (thread.asked + patience <= now) silent.push_back(thread.name);
       continue;
     }
-    home.asked = now;
-    home.executor->Post([&home] {
-      if (home.answer) home.answer();
-      home.answered = true;
+    thread.asked = now;
+    thread.executor->Post([&thread] {
+      if (thread.answer) thread.answer();
+      thread.answered = true;
     });
   }
   return silent;

@@ -195,7 +195,10 @@ class TransferDriver {
   Traffic::View LookAtTraffic(size_t oldest = 0) const {
     return traffic_.Look(engine_.view(), sessions_, oldest);
   }
-  CommTable& comms() { return comms_; }
+  CommTable& comms() {
+    home_.Check();
+    return comms_;
+  }
 
  private:
   struct Running {  // a launch that a lane has and has not answered

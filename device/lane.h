@@ -2,8 +2,8 @@
 // A lane is one device's thread: the only thread that launches and polls transfers of that device.
 // It runs posted tasks, polls its pollers, and looks at the 'defined' words that transfers wait
 // for. With nothing to poll it parks in epoll. What wakes it then: its own eventfd, the pollers'
-// descriptors, and the doorbells of sessions whose words it watches. Post() and the destructor are
-// for any thread; everything else is for the lane itself.
+// descriptors, and the doorbells of sessions whose words it watches. Home: the lane itself, except
+// that Executor's functions, RunAndWait(), CpuTime(), Stop() and the destructor are for any thread.
 #pragma once
 
 #include <atomic>

@@ -48,24 +48,48 @@ WORDS = {
 }
 
 
-# Who may call a class, as the first comment of its header says it; not where the home is another class's.
-HOME = re.compile(r"\bHome: (?!its owner|any thread|each part|as |the thread that calls)")
+# Who may call a class: "Home: ..." in the first comment of its header, or in the comment of the class itself, which
+# counts for this class alone. Nothing is to be checked where the home is another class's, which checks, or is any thread.
+HOME = re.compile(r"\bHome: ([^.]*)")
+NO_HOME = re.compile(r"its owner|any thread|each part|as |the thread that calls")
+CLASS = re.compile(r"((?:^//[^\n]*\n)*)(?:^template[^\n]*\n)?^class (\w+)(?: final)?(?: : [^;{]*)?\s*\{(.*?)^\};",
+                   re.MULTILINE | re.DOTALL)
+CHECKS = re.compile(r"\bHomeChecker\b|\bIsCurrent\(\)")
 
 
-def home_is_unchecked(path, text):
-    """Whether a header names the home of a class, and neither the class checks it nor the .cc file asks its lane."""
-    comment = re.match(r"(//[^\n]*\n)*", text)[0]
-    if not HOME.search(re.sub(r"\n// ?", " ", comment)) or "HomeChecker" in text:
-        return False
-    if re.search(r"\)(?: const)? = 0;", text):
-        return False  # an interface: who implements it checks
-    if not re.search(r"^class \w+(?: final)?(?: : [^;{]*)?\s*\{", text, re.MULTILINE):
-        return False  # records and functions
+def prose_of(comment):
+    return re.sub(r"\n// ?", " ", comment)
+
+
+def checking_classes(path):
+    """The classes that ask for their home in the .cc file beside a header."""
     source = path[:-2] + ".cc"
-    if os.path.exists(source):
-        with open(source, encoding="utf-8") as file:
-            return "lane_.IsCurrent()" not in file.read()
-    return True
+    if not os.path.exists(source):
+        return set()
+    with open(source, encoding="utf-8") as file:
+        text = file.read()
+    lines = text.split("\n")
+    return {name.split("::")[0] for name, first, last in check_functions.functions_of(text)
+            if "::" in name and CHECKS.search("\n".join(lines[first - 1:last]))}
+
+
+def home_problems(path, text):
+    """What is wrong with the homes that a header names: a class has a home and a check for it, or neither."""
+    comment = prose_of(re.match(r"(//[^\n]*\n)*", text)[0])
+    if re.search(r"\bhome\b", HOME.sub("", comment), re.IGNORECASE):
+        yield f"{path}: speaks of a home without saying \"Home: ...\", which names who may call"
+    of_file = HOME.search(comment)
+    checking = checking_classes(path)
+    for match in CLASS.finditer(text):
+        before, name, body = match.groups()
+        home = HOME.search(prose_of(before)) or of_file
+        checks = name in checking or CHECKS.search(body) is not None
+        if home is None and checks:
+            yield f"{path}: {name} checks its home, which no \"Home: ...\" names"
+        elif home is None or NO_HOME.match(home[1]) or re.search(r"\)(?: const)? = 0;", body):
+            continue  # or an interface: who implements it checks
+        elif not checks:
+            yield f"{path}: names the home of {name}, which has no HomeChecker (base/home.h)"
 
 
 def load_allowed():
@@ -102,8 +126,9 @@ def problems_of(path, lines):
         yield "length", f"{path}: has {len(lines)} lines, more than {MAX_LINES}: one file, one thing"
     if path.endswith((".h", ".hpp")) and "#pragma once\n" not in lines:
         yield "once", f"{path}: has no #pragma once"
-    if path.startswith(LIBRARIES) and path.endswith(".h") and home_is_unchecked(path, "".join(lines)):
-        yield "home", f"{path}: names the home of a class that has no HomeChecker (base/home.h)"
+    if path.startswith(LIBRARIES) and path.endswith(".h"):
+        for text in home_problems(path, "".join(lines)):
+            yield "home", text
     for rule, (holds, pattern, instead) in WORDS.items():
         if not holds(path):
             continue

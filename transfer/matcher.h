@@ -32,6 +32,7 @@ struct Half {
 };
 
 // A key and its hash, so that a caller that asks several times hashes once. Refers to the key.
+// Home: its owner's.
 class HashedKey {
  public:
   HashedKey(const MatchKey& key) : key_(&key), hash_(absl::HashOf(key)) {}  // also implicitly

@@ -42,6 +42,7 @@ void Tombstones::Put(PeerId peer, Tombstone tombstone) {
 
 void Tombstones::Leave(absl::Time now, PeerId peer, Side side, const MatchKey& key,
                        const absl::Status& why) {
+  home_.Check();
   // Who receives is started again more often than it is missed: it is waited for.
   if (side == Side::kReceive && HasReason(why, Reason::kPeerClientGone)) return;
   for (const Reason own :

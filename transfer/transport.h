@@ -37,7 +37,7 @@ struct Segment {
 };
 
 // The bytes of a kCopy, and where they are. They are cut into pieces only while they are copied, so
-// that a million blocks wait as cheaply as one range.
+// that a million blocks wait as cheaply as one range. Home: its owner's.
 class CopyPlan {
  public:
   // `source_extents`, `destination_extents`: where each extent of the layout begins in memory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that are compiled, and a cache of them. This is the one place of the daemon that calls
 // the executor of programs. A CompiledProgram is immutable, for any thread, and shared: by the
-// cache, and by jobs that run it after the cache has dropped it. Home of the cache: control.
+// cache, and by jobs that run it after the cache has dropped it.
 #pragma once
 
 #include <cstddef>
@@ -94,7 +94,7 @@ struct CompileResult {
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits,
                              const Target& target = {});
 
-// Keeps compiled programs by fingerprint and target, within the bounds below.
+// Keeps compiled programs by fingerprint and target, within the bounds below. Home: control.
 class ProgramCache {
  public:
   // The most programs, and the most ops of all programs together. The least recently used program

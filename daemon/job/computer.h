@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who computes programs: the CPU's threads, or a GPU. A Computer runs one program at a time, and
 // makes the memory that runs have for scratch. Owned by a JobRunner. Home: the thread that runs the
-// programs.
+// programs; Free also whoever takes the JobRunner down.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "compute/cuda/run/gpu_machine.h"
 #include "compute/host/host_program.h"
 #include "compute/host/workers.h"
@@ -58,6 +59,7 @@ class HostComputer : public Computer {
 
  private:
   compute::Workers workers_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 // A GPU.
@@ -68,12 +70,13 @@ class GpuComputer : public Computer {
   absl::Status Do(const Run& run) override;
   absl::StatusOr<std::byte*> Make(uint64_t bytes) override;
   void Free(std::byte* memory, uint64_t bytes) override;
-  void LetGo() override { machine_.Close(); }
+  void LetGo() override;
 
  private:
   compute::GpuMachine machine_;
   // By its address.
   absl::flat_hash_map<std::byte*, std::unique_ptr<DeviceMemory>> scratch_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

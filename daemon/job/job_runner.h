@@ -59,7 +59,8 @@ bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64
 
 // A place in which control hands a job to the compute thread. The compute thread begins the job,
 // unless control takes it back before; what was taken back is not touched any more. The place is
-// free again when the compute thread is done with the job, or has skipped it.
+// free again when the compute thread is done with the job, or has skipped it. Home: each part says
+// its own.
 class AtRunner {
  public:
   enum class State : uint8_t { kFree, kWaits, kBegun, kTakenBack };

@@ -79,6 +79,7 @@ void Callers::Refuse(uint64_t number, const absl::Status& why) {
 }
 
 void Callers::RefuseAllOf(PeerId peer, const absl::Status& why) {
+  home_.Check();
   for (auto it = callers_.begin(); it != callers_.end();) {
     const auto caller = it++;
     if (caller->second.peer == peer) Refuse(caller->first, why);
@@ -86,10 +87,12 @@ void Callers::RefuseAllOf(PeerId peer, const absl::Status& why) {
 }
 
 void Callers::RefuseAll(const absl::Status& why) {
+  home_.Check();
   while (!callers_.empty()) Refuse(callers_.begin()->first, why);
 }
 
 absl::Time Callers::OnTime(absl::Time now) {
+  home_.Check();
   while (!callers_.empty() && callers_.begin()->second.since + kPatience <= now) {
     Refuse(callers_.begin()->first, NotProven(absl::StrCat("link to ", own_.node,
                                                            ": the caller did not prove who it is "

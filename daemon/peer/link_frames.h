@@ -40,9 +40,15 @@ class LinkFrames {
   // those that follow.
   Road Say(PeerStream& stream, PeerFrame frame);
   // The peer has said these events, by any road. Refuses what FrameOrder::Put refuses.
-  absl::Status Hear(PeerEvents events) { return order_.Put(std::move(events)); }
+  absl::Status Hear(PeerEvents events) {
+    home_.Check();
+    return order_.Put(std::move(events));
+  }
   // The next events of the peer in order, if they are here.
-  std::optional<PeerEvents> Take() { return order_.Take(); }
+  std::optional<PeerEvents> Take() {
+    home_.Check();
+    return order_.Take();
+  }
   // The link is lost: the events of the next one are numbered from 1 again.
   void Restart();
 

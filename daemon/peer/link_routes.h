@@ -35,8 +35,14 @@ class LinkRoutes {
   LinkRoutes(const OwnDaemon& own, LocalDevices& devices, std::vector<GlobalDeviceId> own_ids,
              const Options& options);
 
-  TcpLinks& tcp() { return tcp_; }
-  UcxLinks& ucx() { return ucx_; }
+  TcpLinks& tcp() {
+    home_.Check();
+    return tcp_;
+  }
+  UcxLinks& ucx() {
+    home_.Check();
+    return ucx_;
+  }
   const UcxLinks& ucx() const { return ucx_; }
 
   // What we say of ourselves to the daemon `to` once both have proven who they are.

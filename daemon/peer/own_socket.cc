@@ -66,9 +66,13 @@ OwnSocket::Connections::const_iterator OwnSocket::Find(PeerId peer) const {
 
 bool OwnSocket::Has(PeerId peer) const { return Find(peer) != connections_.end(); }
 
-void OwnSocket::Finish(PeerId peer) { hooks_.finish(Find(peer)->first); }
+void OwnSocket::Finish(PeerId peer) {
+  home_.Check();
+  hooks_.finish(Find(peer)->first);
+}
 
 void OwnSocket::Close(PeerId peer) {
+  home_.Check();
   for (const Door::ConnectionId connection : Take(peer)) hooks_.close(connection);
 }
 

@@ -47,7 +47,10 @@ class OwnSocket {
              ArenaId arena);
 
   // The connection has ended. Does nothing if it is of no link.
-  void Forget(Door::ConnectionId connection) { connections_.erase(connection); }
+  void Forget(Door::ConnectionId connection) {
+    home_.Check();
+    connections_.erase(connection);
+  }
   bool Has(PeerId peer) const;
   // Ends a connection of the peer, which has one, once what it said has been read.
   void Finish(PeerId peer);

@@ -28,10 +28,12 @@ void Partings::End(uint64_t number) {
 }
 
 void Partings::EndAll() {
+  home_.Check();
   while (!partings_.empty()) End(partings_.begin()->first);
 }
 
 absl::Time Partings::OnTime(absl::Time now) {
+  home_.Check();
   while (!partings_.empty() && partings_.begin()->second.since + kTimeout <= now) {
     End(partings_.begin()->first);
   }

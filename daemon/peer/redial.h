@@ -49,7 +49,10 @@ class Redial {
   void OpenAt(absl::Time now);
 
   void OnLost(absl::Time now);
-  void OnVisited(absl::Time visit_at) { visit_at_ = visit_at; }
+  void OnVisited(absl::Time visit_at) {
+    home_.Check();
+    visit_at_ = visit_at;
+  }
   // Both daemons have proven who they are. From here on the link is wanted, also if the other
   // daemon has knocked: it will want the link again.
   void OnProven();
@@ -63,7 +66,10 @@ class Redial {
   // moment ago.
   void OnKnocked(absl::Time now);
   // We knock. The number is that of this knock among those of all links, at least 1.
-  void Knock(uint64_t number) { knock_ = number; }
+  void Knock(uint64_t number) {
+    home_.Check();
+    knock_ = number;
+  }
   // The knock of this number is answered. False if it is not waited for any more.
   bool EndKnock(uint64_t number);
   // That knock has brought no stream yet. `heard`: it was answered with OK.

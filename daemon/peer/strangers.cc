@@ -10,6 +10,7 @@
 namespace ferry {
 
 void Strangers::Add(const std::string& node, const absl::Status& why) {
+  home_.Check();
   Forget(node);
   if (strangers_.size() == kMost) strangers_.erase(strangers_.begin());
   strangers_.push_back({Printable(node), std::string(why.message()), control_.Now()});

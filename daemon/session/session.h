@@ -74,18 +74,33 @@ class Session {
     home_.Check();
     moved_ += moved;
   }
-  TimelinePages& timelines() { return *timelines_; }
+  TimelinePages& timelines() {
+    home_.Check();
+    return *timelines_;
+  }
   std::unique_ptr<TimelinePages> TakeTimelines() {
     home_.Check();
     return std::move(timelines_);
   }
 
-  ArenaBook& arenas() { return arenas_; }
+  ArenaBook& arenas() {
+    home_.Check();
+    return arenas_;
+  }
   const ArenaBook& arenas() const { return arenas_; }
-  PreparedBook& prepared() { return prepared_; }
+  PreparedBook& prepared() {
+    home_.Check();
+    return prepared_;
+  }
   const PreparedBook& prepared() const { return prepared_; }
-  RequestLog& requests() { return requests_; }
-  EndingLog& endings() { return endings_; }
+  RequestLog& requests() {
+    home_.Check();
+    return requests_;
+  }
+  EndingLog& endings() {
+    home_.Check();
+    return endings_;
+  }
   const EndingLog& endings() const { return endings_; }
 
   // The tag of a domain, by the name that the client gives it; "" is the domain of the session's

@@ -101,7 +101,10 @@ class SessionTable {
     home_.Check();
     return arenas_.Find(id);
   }
-  JobMemory& job_memory() { return job_memory_; }
+  JobMemory& job_memory() {
+    home_.Check();
+    return job_memory_;
+  }
 
   // Transfers of the session have ended. Answers requests that waited for that, unmaps arenas that
   // were freed and that no transfer uses any more. Destroys the session if its client is gone and

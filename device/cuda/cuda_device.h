@@ -3,9 +3,9 @@
 // exists only while something holds it. Memory and registrations that the device hands out hold it;
 // when the last of them is destroyed the context goes.
 //
-// Its calls block, and one lock orders them: for memory threads, any of them. The copiers are the
-// lane's. They are used only while memory of this GPU is held by what they copy, so their streams
-// stay. Outlives all that it hands out.
+// Home: any thread that may block, which are memory threads: one lock orders the calls. The copiers
+// are the lane's. They are used only while memory of this GPU is held by what they copy, so their
+// streams stay. Outlives all that it hands out.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gather kernel in a GPU's context: copies many small pieces in one launch, directly to where
 // they go, a peer GPU's memory too. It takes SMs, which are the client's, so CudaCopier first asks
-// whether it pays (MoverChoice). Made and destroyed with the context, on the memory thread;
-// launched by the lane.
+// whether it pays (MoverChoice). Made and destroyed with the context, where
+// blocking is allowed. Home: its owner's, which is a CudaStream or an engine of CudaDevice.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of GPUs mapped into this process: VMM allocations of ours or of others (a descriptor each,
 // mapped one behind the other in one range of addresses), or the memory of a legacy IPC handle.
-// Made by CudaDevice; home as there.
+// Made by CudaDevice. Home: as CudaDevice.
 #pragma once
 
 #include <cstdint>

@@ -91,6 +91,7 @@ void CudaStream::MakeCurrent() const { device_.MakeCurrent(); }
 void* CudaStream::handle() const { return parts_->stream; }
 
 absl::Status CudaStream::Copy(absl::Span<const CopyPiece> pieces) {
+  home_.Check();
   FERRY_CHECK(room() && pieces.size() <= kPieces);
   const CudaApi& api = parts_->api;
   if (parts_->gather != nullptr) {
@@ -113,6 +114,7 @@ uint64_t CudaStream::AddressOf(const Table& table) const {
 
 absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
     absl::Span<const CopyPiece> pieces, bool gathers) {
+  home_.Check();
   FERRY_CHECK(room() && !pieces.empty() && pieces.size() <= kPieces);
   if (parts_->gather == nullptr) return std::nullopt;
   Table table;
@@ -134,6 +136,7 @@ absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
 }
 
 void CudaStream::FreeTable(const Table& table) {
+  home_.Check();
   auto hole = free_.emplace(table.offset, BytesOf(table)).first;
   if (const auto next = std::next(hole);
       next != free_.end() && hole->first + hole->second == next->first) {
@@ -148,6 +151,7 @@ void CudaStream::FreeTable(const Table& table) {
 }
 
 absl::Status CudaStream::Copy(absl::Span<const TableAt> tables) {
+  home_.Check();
   FERRY_CHECK(!tables.empty() && tables.size() <= kTables);
   GatherTables launch;
   uint64_t end = 0;
@@ -161,6 +165,7 @@ absl::Status CudaStream::Copy(absl::Span<const TableAt> tables) {
 }
 
 absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {
+  home_.Check();
   RETURN_IF_CUDA(
       parts_->api,
       parts_->api.cuMemsetD8Async(reinterpret_cast<uintptr_t>(begin), 0, bytes, parts_->stream),
@@ -169,6 +174,7 @@ absl::Status CudaStream::Zero(std::byte* begin, size_t bytes) {
 }
 
 absl::Status CudaStream::CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+  home_.Check();
   RETURN_IF_CUDA(
       parts_->api,
       parts_->api.cuMemcpyAsync(reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from),
@@ -178,6 +184,7 @@ absl::Status CudaStream::CopyBytes(std::byte* to, const std::byte* from, uint64_
 }
 
 absl::Status CudaStream::Store(std::byte* word, uint32_t value) {
+  home_.Check();
   RETURN_IF_CUDA(
       parts_->api,
       parts_->api.cuMemsetD32Async(reinterpret_cast<uintptr_t>(word), value, 1, parts_->stream),
@@ -187,6 +194,7 @@ absl::Status CudaStream::Store(std::byte* word, uint32_t value) {
 
 absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
                                 absl::Span<void* const> arguments) {
+  home_.Check();
   RETURN_IF_CUDA(parts_->api,
                  parts_->api.cuLaunchKernel(kernel.function_, static_cast<unsigned>(blocks), 1, 1,
                                             threads, 1, 1, 0, parts_->stream,
@@ -196,6 +204,7 @@ absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint3
 }
 
 absl::Status CudaStream::Mark() {
+  home_.Check();
   FERRY_CHECK(room());
   RETURN_IF_CUDA(parts_->api,
                  parts_->api.cuEventRecord(parts_->events[marked_ % kMarks], parts_->stream),
@@ -205,6 +214,7 @@ absl::Status CudaStream::Mark() {
 }
 
 absl::StatusOr<uint64_t> CudaStream::Reached() {
+  home_.Check();
   for (; reached_ < marked_; ++reached_) {
     const CUresult result = parts_->api.cuEventQuery(parts_->events[reached_ % kMarks]);
     if (result == CUDA_ERROR_NOT_READY) break;
@@ -214,6 +224,7 @@ absl::StatusOr<uint64_t> CudaStream::Reached() {
 }
 
 absl::Status CudaStream::AwaitMark(uint64_t number) {
+  home_.Check();
   FERRY_CHECK(number <= marked_);
   if (number > reached_) {
     RETURN_IF_CUDA(parts_->api,
@@ -224,6 +235,7 @@ absl::Status CudaStream::AwaitMark(uint64_t number) {
 }
 
 absl::Status CudaStream::Await() {
+  home_.Check();
   RETURN_IF_CUDA(parts_->api, parts_->api.cuStreamSynchronize(parts_->stream), "await a stream");
   return absl::OkStatus();
 }

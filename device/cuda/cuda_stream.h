@@ -3,8 +3,8 @@
 // comes with staging memory, with copies of pieces by the gather kernel, and with marks, which tell
 // how much of what was queued is over. Holds the context.
 //
-// Made and destroyed where blocking is allowed; the destructor waits for what is queued. In between
-// it belongs to one thread.
+// Made and destroyed where blocking is allowed; the destructor waits for what is queued. Home: in
+// between, the lane that it was handed to.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/home.h"
 #include "device/copier.h"
 #include "device/memory.h"
 
@@ -103,6 +104,7 @@ class CudaStream {
   std::unique_ptr<Parts> parts_;
   uint64_t marked_ = 0;
   uint64_t reached_ = 0;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

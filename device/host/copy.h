@@ -2,6 +2,8 @@
 // Copies between mapped host memory. A small copy is a memcpy. If the pieces of a step have
 // `kStreamingBytes` in total, the stores go past the cache (non-temporal), whatever the size of
 // each piece. From `kSharedBytes` on a helper thread is woken to take parts.
+//
+// Home: the lane of the copier.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +25,7 @@ inline constexpr size_t kStreamingBytes = size_t{2} << 20;
 inline constexpr size_t kSharedBytes = size_t{4} << 20;
 
 // The thread that all host lanes of a daemon share for large copies. It takes parts of the steps
-// that the lanes' copiers have queued, copier by copier. Outlives the copiers.
+// that the lanes' copiers have queued, copier by copier. Outlives the copiers. Home: any thread.
 class CopyHelper {
  public:
   CopyHelper();

@@ -53,6 +53,9 @@ class CheckStyleTest(unittest.TestCase):
             ("once", "base/x.h", SPDX),
             ("home", "daemon/x.h", SPDX + "// Home:\n// control.\n#pragma once\nclass X {\n};\n"),
             ("home", "daemon/x.h", SPDX + "// Home: the lane.\n#pragma once\nclass X final : public Y {\n};\n"),
+            ("home", "daemon/x.h", SPDX + "// Constant, but for what has its home at control.\n#pragma once\n"),
+            ("home", "daemon/x.h", SPDX + "// Owned by Y; home as there.\n#pragma once\nclass X {\n};\n"),
+            ("home", "daemon/x.h", SPDX + "#pragma once\nclass X {\n  HomeChecker home_;\n};\n"),
             ("sleep", "tests/support/x.cc", SPDX + "std::this_thread::sleep_for(a);\n"),
             ("sleep", "tests/support/x.cc", SPDX + "  sleep(1);\n"),
             ("sleep", "tests/support/x.cc", SPDX + "absl::SleepFor(a);\n"),
@@ -87,6 +90,29 @@ class CheckStyleTest(unittest.TestCase):
         ]:
             with self.subTest(path=path):
                 self.assertEqual(self.run_on(path, text), "")
+
+    def test_each_class_of_a_header_checks_its_home(self):
+        begin = SPDX + "// Home: control.\n#pragma once\n"
+        checked, unchecked = "class X {\n  HomeChecker home_;\n};\n", "class Y {\n  void F();\n};\n"
+        interface = "class Z {\n  virtual void F() = 0;\n};\n"
+        says = "daemon/x.h: names the home of Y, which has no HomeChecker (base/home.h) [home]\n"
+        # Neither another class's checker nor an interface beside it excuses a class.
+        self.assertEqual(self.run_on("daemon/x.h", begin + checked + unchecked), says)
+        self.assertEqual(self.run_on("daemon/x.h", begin + interface + unchecked), says)
+        self.assertEqual(self.run_on("daemon/x.h", begin + interface + checked), "")
+        # What a class's own comment says goes before what the header says.
+        for home, output in [("Home: its owner's.", ""), ("Home:\n// any thread.", ""), ("Home: the lane.", says)]:
+            with self.subTest(home):
+                self.assertEqual(self.run_on("daemon/x.h", begin + checked + "// A part. " + home + "\n" + unchecked), output)
+        bare = SPDX + "#pragma once\n"
+        self.assertEqual(self.run_on("daemon/x.h", bare + checked.replace("X", "W") + "// Home: control.\n" + checked),
+                         "daemon/x.h: W checks its home, which no \"Home: ...\" names [home]\n")
+        # The class that has Y's functions in the .cc file may ask there.
+        for function, output in [("void Y::F() {\n  FERRY_CHECK(lane_.IsCurrent());\n}\n", ""),
+                                 ("void X::F() {\n  FERRY_CHECK(lane_.IsCurrent());\n}\n", says)]:
+            with self.subTest(function):
+                self.write("daemon/x.cc", SPDX + function)
+                self.assertEqual(self.run_on("daemon/x.h", begin + unchecked), output)
 
     def long_function(self, lines, begin="void Pair::Match(const Half& half) {\n"):
         return begin + "  Look();\n" * (lines - 2) + "}\n"

@@ -82,11 +82,20 @@ class Cliques {
     return std::exchange(events_, {});
   }
 
-  BundleBook& bundles() { return bundles_; }
+  BundleBook& bundles() {
+    home_.Check();
+    return bundles_;
+  }
   const BundleBook& bundles() const { return bundles_; }
-  CommBook& comms() { return comms_; }
+  CommBook& comms() {
+    home_.Check();
+    return comms_;
+  }
   const CommBook& comms() const { return comms_; }
-  AttemptEnds& attempt_ends() { return attempt_ends_; }
+  AttemptEnds& attempt_ends() {
+    home_.Check();
+    return attempt_ends_;
+  }
   // Whether this daemon leads the clique, with `peer` as the follower, and its groups could be
   // launched here.
   bool LedByUs(PeerId peer, const Clique& clique) const { return context_.LedByUs(peer, clique); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads for calls that may hang: each call has a thread of its own, so that no call waits for
-// another. Made and used by one thread; the destructor waits for all calls.
+// another. The destructor waits for all calls. Home: its owner's, which is CommTable.
 #pragma once
 
 #include <condition_variable>

@@ -2,7 +2,7 @@
 // The books of the communicators of this daemon's GPUs: their states, what they cost, when each was
 // last used, and which should go. A communicator belongs to a clique and to the lives of its two
 // daemons. Each opening of it is an attempt; one attempt may be closing while the next opens.
-// CommTable opens and ends communicators. Pure; home: control.
+// CommTable opens and ends communicators. Pure. Home: control.
 #pragma once
 
 #include <cstdint>

@@ -30,6 +30,7 @@ NcclTransport::~NcclTransport() {
 }
 
 std::unique_ptr<CudaStream> NcclTransport::TakeStream() {
+  home_.Check();
   plans_.clear();  // of its memory
   ahead_.staged = false;
   return std::move(stream_);

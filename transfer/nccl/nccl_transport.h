@@ -78,7 +78,10 @@ class NcclTransport : public Transport, private Poller {
 
   // SetStream(): before the first communicator is open. TakeStream(): after the last one is gone.
   // The stream must be made and destroyed where blocking is allowed.
-  void SetStream(std::unique_ptr<CudaStream> stream) { stream_ = std::move(stream); }
+  void SetStream(std::unique_ptr<CudaStream> stream) {
+    home_.Check();
+    stream_ = std::move(stream);
+  }
   std::unique_ptr<CudaStream> TakeStream();
 
   // Keeps prepared transfers (each op has `prepared`) until they are aborted. Groups of firings

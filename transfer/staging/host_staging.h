@@ -91,8 +91,8 @@ class HostStaging : public Poller {
 };
 
 // Both directions of one GPU, for all routes that stage. A route gives back the memory that it has
-// taken. A route that got none asks again when the lane polls it next. Made and destroyed by any
-// thread but the lane's; everything else is for the lane.
+// taken. A route that got none asks again when the lane polls it next. Home: the lane, except that
+// it is made and destroyed by another thread.
 class GpuStaging {
  public:
   struct Parts {
@@ -109,10 +109,14 @@ class GpuStaging {
   HostStaging& in() { return *in_; }
   // Polls both directions.
   void Poll() {
+    home_.Check();
     out_->Poll();
     in_->Poll();
   }
-  void Enter() const { enter_(); }
+  void Enter() const {
+    home_.Check();
+    enter_();
+  }
   absl::Span<std::byte> memory() const { return memory_; }
 
  private:
@@ -121,6 +125,7 @@ class GpuStaging {
   const std::function<void()> enter_;
   std::unique_ptr<HostStaging> out_;
   std::unique_ptr<HostStaging> in_;
+  [[no_unique_address]] HomeChecker home_;
 };
 
 }  // namespace ferry

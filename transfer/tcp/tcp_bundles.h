@@ -46,7 +46,10 @@ class TcpBundles {
   void Leave(TcpOp& op);
 
   size_t size() const { return bundles_.size(); }
-  TcpBundle& operator[](size_t i) { return *bundles_[i]; }
+  TcpBundle& operator[](size_t i) {
+    home_.Check();
+    return *bundles_[i];
+  }
   // Whether a firing of any bundle may begin.
   bool AnyReady() const;
   // Whether a GPU may write the word of any bundle.

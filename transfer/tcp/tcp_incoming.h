@@ -52,7 +52,10 @@ class TcpIncoming {
   bool Begin(absl::string_view& wrong);
   TcpKind kind() const { return kind_; }
   // Parts that have not come whole. The first one is the one that is being read.
-  absl::Span<Part> left() { return absl::MakeSpan(parts_).subspan(next_); }
+  absl::Span<Part> left() {
+    home_.Check();
+    return absl::MakeSpan(parts_).subspan(next_);
+  }
   uint64_t done() const { return done_; }  // bytes of that part that have come
   // `bytes` more bytes of the parts have come, of which those of the part that is being read are
   // taken off. Returns the part if it has come whole, else null. It stays until EndIfOver().

@@ -63,7 +63,10 @@ class TcpSets {
   bool Poll();
   int EventFd() const { return epoll_.get(); }
   // Nobody further up the stack looks at closed connections any more.
-  void DropClosed() { closed_.clear(); }
+  void DropClosed() {
+    home_.Check();
+    closed_.clear();
+  }
   bool has_closed() const { return !closed_.empty(); }
 
  private:

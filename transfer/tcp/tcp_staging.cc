@@ -60,6 +60,7 @@ void TcpStaging::GiveBack(std::unique_ptr<TcpChunk> chunk) {
 }
 
 void TcpStaging::Finish() {
+  home_.Check();
   while (!copying_.empty()) staging_->Poll();
 }
 

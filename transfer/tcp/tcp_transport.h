@@ -10,7 +10,8 @@
 // the next op opens another set. Nothing here waits for a peer: an aborted op is answered at once,
 // or when the copies of its bytes from or to a GPU are over.
 //
-// GPU memory goes by way of host memory (transfer/staging).
+// GPU memory goes by way of host memory (transfer/staging). Home: the lane, but for constructor and
+// destructor.
 #pragma once
 
 #include <sys/socket.h>

@@ -21,7 +21,10 @@ class UcxStaging {
 
   // Whether this lane's device is a GPU. If not, only Unstage() may be called.
   bool on() const { return staging_ != nullptr; }
-  GpuStaging& gpu() { return *staging_; }
+  GpuStaging& gpu() {
+    home_.Check();
+    return *staging_;
+  }
   // Bytes of the memory for all sends.
   size_t send_bytes() const { return staging_->out().bytes(); }
   // Whether there is memory for the op's next message.

@@ -5,7 +5,7 @@
 //
 // UCX gets GPU memory as it is if it knows CUDA memory and the bytes are contiguous; else the bytes
 // go by way of host memory (transfer/staging). Each end decides this for itself: the wire carries
-// the same.
+// the same. Home: the lane, but for constructor, destructor and what says so.
 #pragma once
 
 #include <functional>

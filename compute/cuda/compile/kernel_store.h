@@ -5,7 +5,7 @@
 // Example: a plan has the kernels "scaled_e49e09bf" and "sum_0c1d...". The first call compiles each
 // of them (some 30 ms). Later calls find both, as do other processes that use the same directory.
 //
-// Calls may wait for the compiler. Single-threaded; home: the thread that makes the first call.
+// Calls may wait for the compiler. Home: the thread that makes the first call.
 #pragma once
 
 #include <cstdint>

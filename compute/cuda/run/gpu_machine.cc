@@ -39,6 +39,11 @@ absl::Status GpuMachine::Open() {
 }
 
 void GpuMachine::Close() {
+  home_.Check();
+  CloseStream();
+}
+
+void GpuMachine::CloseStream() {
   if (stream_ == nullptr) return;
   stream_->MakeCurrent();
   kernels_.clear();

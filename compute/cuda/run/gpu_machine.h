@@ -44,7 +44,7 @@ class GpuMachine {
   explicit GpuMachine(CudaDevice& device) : device_(device) {}
   GpuMachine(const GpuMachine&) = delete;
   GpuMachine& operator=(const GpuMachine&) = delete;
-  ~GpuMachine() { Close(); }
+  ~GpuMachine() { CloseStream(); }
 
   // Memory of the GPU, at least `bytes` (not 0). RESOURCE_EXHAUSTED/DEVICE_MEMORY, with what is
   // free.
@@ -70,6 +70,7 @@ class GpuMachine {
   struct Running;
 
   absl::Status Open();
+  void CloseStream();
   absl::StatusOr<const CudaKernel*> KernelOf(const CompiledKernel& code);
   absl::Status QueueAll(Running& run, absl::Span<const GpuCommand> commands);
   absl::Status Queue(Running& run, const GpuCommand& command);
