@@ -55,6 +55,23 @@ std::string UcxText(const Config& config, const std::string& version, const std:
   return text;
 }
 
+// How many GPUs there are, or why there are none, for people. `nvml` may be null.
+std::string GpusText(const LocalDevices& devices, const Nvml* nvml, const std::string& missing) {
+  if (devices.gpus.empty()) return absl::StrCat("none: ", missing);
+  return absl::StrCat(devices.gpus.size(), ", driver ",
+                      nvml != nullptr ? nvml->driver_version()
+                                      : absl::StrCat("of ", devices.gpus[0]->info().driver));
+}
+
+// Adds to what a server serves that it tells of the services with these names.
+void Reflect(std::vector<std::unique_ptr<grpc::Service>>& owned,
+             std::vector<grpc::Service*>& served, const std::vector<std::string>& names) {
+  for (std::unique_ptr<grpc::Service>& reflection : MakeReflectionServices(names)) {
+    served.push_back(reflection.get());
+    owned.push_back(std::move(reflection));
+  }
+}
+
 // Of the devices that there are: without those of GPUs that are missing.
 std::vector<GlobalDeviceId> IdsOf(const Config& config, size_t gpus) {
   std::vector<GlobalDeviceId> ids = config.OwnIds(gpus);
@@ -173,33 +190,6 @@ absl::StatusOr<std::unique_ptr<LocalDevice>> Daemon::Impl::MakeDevice(size_t ind
   return device;
 }
 
-void Daemon::Impl::MakeNccl(LocalDevice& device, OpSink sink) {
-  device.max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
-                            device.gpu->info().major, NcclEnvironment());
-  auto transport = std::make_unique<NcclTransport>(
-      *device.lane,
-      NcclTransport::Hooks{[this](std::vector<std::pair<uint64_t, absl::Status>> over) {
-                             control.PostOrRun([this, over = std::move(over)]() mutable {
-                               driver->OnGroupsOver(std::move(over));
-                             });
-                           },
-                           [this](Communicator* communicator, absl::Status why) {
-                             control.Post([this, communicator, why] {
-                               driver->comms().OnFailed(communicator, why);
-                             });
-                           },
-                           [this](const Communicator* communicator) {
-                             control.Post(
-                                 [this, communicator] { driver->comms().OnLetGo(communicator); });
-                           },
-                           std::move(sink),
-                           [this](uint64_t bundle) {
-                             control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
-                           }});
-  nccl.transports[device.id] =
-      device.Add({Route::kNccl}, LocalDevice::Serves::kArmed, std::move(transport));
-}
-
 absl::Status Daemon::Impl::MakeNetworkRoutes(LocalDevice& device, const UcxApi* ucx,
                                              const OpSink& sink) {
   const auto& order = config.transfer.order;
@@ -240,33 +230,16 @@ void Daemon::Impl::OnResults(std::vector<OpResult> results) {
   post(std::move(results));
 }
 
-std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device) {
-  return [this, device](absl::Time until) {
-    control.Post([this, device, until] { driver->OnSmsBusy(device, until); });
-  };
-}
-
-absl::Status Daemon::Impl::MakeStaging(LocalDevice& device) {
-  ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
-                   device.gpu->MakeStaging(
-                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kBlock)));
-  device.staging = std::make_unique<GpuStaging>(
-      *device.lane,
-      GpuStaging::Parts{device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
-                        device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)), memory,
-                        [&cuda = *device.gpu] { cuda.MakeCurrent(); }});
-  return absl::OkStatus();
-}
-
 void Daemon::Impl::MakeTcp(LocalDevice& device, OpSink sink) {
   TcpTransport::Options options;
   options.bulk_connections = config.transfer.tcp.connections;
   auto transport = TcpTransport::Create(
       *device.lane, device.id, options,
-      {std::move(sink),
-       [this](PeerId peer, uint64_t link, const absl::Status& status) {
-         control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
-       }},
+      {.sink = std::move(sink),
+       .opened =
+           [this](PeerId peer, uint64_t link, const absl::Status& status) {
+             control.Post([this, peer, link, status] { peers->OnTcpOpened(peer, link, status); });
+           }},
       device.staging.get());
   tcp_transports[device.id] =
       device.Add({Route::kTcp}, LocalDevice::Serves::kBoth, std::move(transport));
@@ -408,7 +381,7 @@ void Daemon::Impl::MakeJobs() {
   MakeGpuCompute();
   JobTable::Homes homes{.control = control,
                         .compiler = compiler,
-                        .host = {host_compute.lane, host_compute.runner},
+                        .host = {.home = host_compute.lane, .runner = host_compute.runner},
                         .gpus = {},
                         .kernels = kernels.get()};
   for (const auto& [id, thread] : gpu_compute) {
@@ -432,49 +405,53 @@ void Daemon::Impl::MakeJobs() {
 }
 
 absl::Status Daemon::Impl::MakeServers() {
-  rpc = std::make_unique<RpcCore>(RpcCore{control, *sessions, *driver, *jobs, connections,
-                                          [this](Task task) { later.push_back(std::move(task)); }});
+  rpc = std::make_unique<RpcCore>(
+      RpcCore{.control = control,
+              .sessions = *sessions,
+              .driver = *driver,
+              .jobs = *jobs,
+              .connections = connections,
+              .later = [this](Task task) { later.push_back(std::move(task)); }});
   admin = std::make_unique<AdminCore>(AdminCore{
-      *rpc, config, devices, *peers, incarnation, started,
-      ucx_version.empty() ? ucx_missing : UcxText(config, ucx_version, ucx_of_gpus),
-      devices.gpus.empty()
-          ? absl::StrCat("none: ", gpus_missing)
-          : absl::StrCat(devices.gpus.size(), ", driver ",
-                         nvml != nullptr ? nvml->driver_version()
-                                         : absl::StrCat("of ", devices.gpus[0]->info().driver)),
-      nccl.api == nullptr ? nccl.missing : nccl.api->version_text(),
-      compute::DescribeCpu(JobThreads(config)), nvml.get(),
-      [this] {
-        return DumpState(config.node.name, incarnation, control.Now(), devices, *peers, *sessions,
-                         driver->engine().view(), *jobs);
-      },
-      [this](absl::Duration timeout, ferry::Drain::Done done) {
-        return drainer->Start(timeout, false, std::move(done));
-      },
-      [this](ferry::Drain::Caller caller) { return drainer->Leave(caller); },
-      [this] { return drainer->TakeBack(); },
-      [this](const ReloadQueue::Done& done) { reloads.Ask(done); },
-      [this] { return reloads.generation(); }});
-  services.push_back(MakeSessionService(*rpc, devices, *peers, config.node.name));
-  services.push_back(MakeTransferService(*rpc));
-  services.push_back(MakeProgramService(*rpc));
-  services.push_back(MakeAdminService(*admin));
-  services.push_back(MakePeerService(control, *peers, [this](const std::string& connection) {
-    peer_connections.Greeted(connection);
-  }));
-  std::vector<grpc::Service*> for_clients = {services[0].get(), services[1].get(),
-                                             services[2].get(), &health};
-  std::vector<grpc::Service*> for_operators = {services[3].get(), &health};
-  const auto reflect = [this](std::vector<grpc::Service*>& served,
-                              const std::vector<std::string>& names) {
-    for (std::unique_ptr<grpc::Service>& reflection : MakeReflectionServices(names)) {
-      served.push_back(reflection.get());
-      services.push_back(std::move(reflection));
-    }
+      .rpc = *rpc,
+      .config = config,
+      .devices = devices,
+      .peers = *peers,
+      .incarnation = incarnation,
+      .started = started,
+      .ucx = ucx_version.empty() ? ucx_missing : UcxText(config, ucx_version, ucx_of_gpus),
+      .gpus = GpusText(devices, nvml.get(), gpus_missing),
+      .nccl = nccl.api == nullptr ? nccl.missing : nccl.api->version_text(),
+      .programs = compute::DescribeCpu(JobThreads(config)),
+      .nvml = nvml.get(),
+      .dump =
+          [this] {
+            return DumpState(config.node.name, incarnation, control.Now(), devices, *peers,
+                             *sessions, driver->engine().view(), *jobs);
+          },
+      .drain =
+          [this](absl::Duration timeout, ferry::Drain::Done done) {
+            return drainer->Start(timeout, false, std::move(done));
+          },
+      .leave_drain = [this](ferry::Drain::Caller caller) { return drainer->Leave(caller); },
+      .undrain = [this] { return drainer->TakeBack(); },
+      .reload = [this](const ReloadQueue::Done& done) { reloads.Ask(done); },
+      .config_generation = [this] { return reloads.generation(); }});
+  const auto add = [this](std::unique_ptr<grpc::Service> service) {
+    return services.emplace_back(std::move(service)).get();
   };
-  reflect(for_clients, {"ferry.v1.SessionService", "ferry.v1.TransferService",
-                        "ferry.v1.ProgramService", "grpc.health.v1.Health"});
-  reflect(for_operators, {"ferry.admin.v1.AdminService", "grpc.health.v1.Health"});
+  std::vector<grpc::Service*> for_clients = {
+      add(MakeSessionService(*rpc, devices, *peers, config.node.name)),
+      add(MakeTransferService(*rpc)), add(MakeProgramService(*rpc)), &health};
+  std::vector<grpc::Service*> for_operators = {add(MakeAdminService(*admin)), &health};
+  grpc::Service* const for_peers =
+      add(MakePeerService(control, *peers, [this](const std::string& connection) {
+        peer_connections.Greeted(connection);
+      }));
+  Reflect(services, for_clients,
+          {"ferry.v1.SessionService", "ferry.v1.TransferService", "ferry.v1.ProgramService",
+           "grpc.health.v1.Health"});
+  Reflect(services, for_operators, {"ferry.admin.v1.AdminService", "grpc.health.v1.Health"});
   GrpcServerOptions client_options;
   // More than a batch may have (convert refuses it), so that the refusal can say which and why.
   client_options.max_receive_bytes = 4 << 20;
@@ -487,7 +464,7 @@ absl::Status Daemon::Impl::MakeServers() {
     peer_options.keepalive = true;
     peer_options.streams_per_connection = 2;  // a link, and a knock
     peer_options.bytes = uint64_t{1} << 30;
-    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({services[4].get()}, peer_options));
+    ASSIGN_OR_RETURN(peer_server, GrpcServer::Create({for_peers}, peer_options));
   }
   return absl::OkStatus();
 }

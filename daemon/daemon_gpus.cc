@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses this daemon's GPUs: those that are found, that the configuration names, and that it can
-// lock.
+// This daemon's GPUs: chooses those that are found, that the configuration names, and that it can
+// lock; makes what a GPU's lane has that no other lane has, and the threads that compute on GPUs.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "daemon/daemon_impl.h"
+#include "device/copier.h"
+#include "transfer/nccl/nccl_api.h"
+#include "transfer/nccl/nccl_transport.h"
+#include "transfer/staging/host_staging.h"
 
 namespace ferry {
 namespace {
@@ -180,6 +187,53 @@ void Daemon::Impl::MakeGpuCompute() {
   for (const std::string& warning : kernels->warnings()) {
     FERRY_LOG(warn, "kernels.cache", "{}", warning);
   }
+}
+
+void Daemon::Impl::MakeNccl(LocalDevice& device, OpSink sink) {
+  device.max_ctas = MaxCtas(static_cast<int>(config.transfer.nccl.max_ctas), nccl.api->version,
+                            device.gpu->info().major, NcclEnvironment());
+  NcclTransport::Hooks hooks{
+      .over =
+          [this](std::vector<std::pair<uint64_t, absl::Status>> over) {
+            control.PostOrRun([this, over = std::move(over)]() mutable {
+              driver->OnGroupsOver(std::move(over));
+            });
+          },
+      .failed =
+          [this](Communicator* communicator, absl::Status why) {
+            control.Post(
+                [this, communicator, why] { driver->comms().OnFailed(communicator, why); });
+          },
+      .let_go =
+          [this](const Communicator* communicator) {
+            control.Post([this, communicator] { driver->comms().OnLetGo(communicator); });
+          },
+      .sink = std::move(sink),
+      .wanted =
+          [this](uint64_t bundle) {
+            control.PostOrRun([this, bundle] { driver->OnFiringWanted(bundle); });
+          }};
+  nccl.transports[device.id] =
+      device.Add({Route::kNccl}, LocalDevice::Serves::kArmed,
+                 std::make_unique<NcclTransport>(*device.lane, std::move(hooks)));
+}
+
+std::function<void(absl::Time)> Daemon::Impl::SmsBusyHook(GlobalDeviceId device) {
+  return [this, device](absl::Time until) {
+    control.Post([this, device, until] { driver->OnSmsBusy(device, until); });
+  };
+}
+
+absl::Status Daemon::Impl::MakeStaging(LocalDevice& device) {
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> memory,
+                   device.gpu->MakeStaging(
+                       2 * std::max<uint64_t>(config.transfer.staging, 2 * HostStaging::kBlock)));
+  GpuStaging::Parts parts{.out = device.gpu->MakeCopier(CopyUse::kStageOut, SmsBusyHook(device.id)),
+                          .in = device.gpu->MakeCopier(CopyUse::kStageIn, SmsBusyHook(device.id)),
+                          .memory = memory,
+                          .enter = [&cuda = *device.gpu] { cuda.MakeCurrent(); }};
+  device.staging = std::make_unique<GpuStaging>(*device.lane, std::move(parts));
+  return absl::OkStatus();
 }
 
 }  // namespace ferry

@@ -63,9 +63,11 @@ UniqueFd MakeArena(uint64_t bytes) {
 std::unique_ptr<GpuStaging> StagingOf(Lane& lane, CudaDevice& gpu) {
   auto staging = gpu.MakeStaging(8 * HostStaging::kBlock);
   FERRY_CHECK(staging.ok());
-  return std::make_unique<GpuStaging>(
-      lane, GpuStaging::Parts{gpu.MakeCopier(CopyUse::kStageOut), gpu.MakeCopier(CopyUse::kStageIn),
-                              *staging, [&gpu] { gpu.MakeCurrent(); }});
+  return std::make_unique<GpuStaging>(lane,
+                                      GpuStaging::Parts{.out = gpu.MakeCopier(CopyUse::kStageOut),
+                                                        .in = gpu.MakeCopier(CopyUse::kStageIn),
+                                                        .memory = *staging,
+                                                        .enter = [&gpu] { gpu.MakeCurrent(); }});
 }
 
 void FillRandom(std::byte* bytes, uint64_t size, uint64_t seed) {

@@ -81,10 +81,14 @@ std::string UcxDevices(const std::string& given) {
 }
 
 void UcxTransport::Impl::SetHooks(UcxChannel& channel) {
-  channel.worker->SetHooks(
-      [this, &channel] { return AfterProgress(channel); },
-      [this, &channel] { return Busy(channel); }, [this, &channel] { return MayPark(channel); },
-      [&channel] { return !channel.leaving.empty() || channel.drain_at < absl::InfiniteFuture(); });
+  channel.worker->SetHooks({.after_progress = [this, &channel] { return AfterProgress(channel); },
+                            .busy = [this, &channel] { return Busy(channel); },
+                            .may_park = [this, &channel] { return MayPark(channel); },
+                            .restless =
+                                [&channel] {
+                                  return !channel.leaving.empty() ||
+                                         channel.drain_at < absl::InfiniteFuture();
+                                }});
 }
 
 void UcxTransport::Impl::SetUpGpu(const UcxOptions& options) {

@@ -83,26 +83,22 @@ void UcxWorker::Map(absl::Span<std::byte> memory) {
   if (api_.ucp_mem_map(context_, &params, &mapped_) != UCS_OK) mapped_ = nullptr;
 }
 
-void UcxWorker::SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
-                         std::function<bool()> may_park, std::function<bool()> restless) {
+void UcxWorker::SetHooks(Hooks hooks) {
   home_.Check();
-  after_progress_ = std::move(after_progress);
-  busy_ = std::move(busy);
-  may_park_ = std::move(may_park);
-  restless_ = std::move(restless);
+  hooks_ = std::move(hooks);
 }
 
 bool UcxWorker::Poll() {
   home_.Check();
   bool any = false;
   for (int i = 0; i < kRounds && Progress(); ++i) any = true;
-  return after_progress_() || any;
+  return hooks_.after_progress() || any;
 }
 
 bool UcxWorker::PrepareToPark() {
   home_.Check();
   // UCS_ERR_BUSY: something has arrived that was not looked at yet.
-  return may_park_() && api_.ucp_worker_arm(worker_) == UCS_OK;
+  return hooks_.may_park() && api_.ucp_worker_arm(worker_) == UCS_OK;
 }
 
 }  // namespace ferry

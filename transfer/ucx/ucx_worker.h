@@ -39,19 +39,22 @@ class UcxWorker : public Poller {
   void Map(absl::Span<std::byte> memory);
   ucp_mem_h mapped() const { return mapped_; }  // null: no memory is registered
 
-  // `after_progress`: called by Poll() after progress, true if it did anything. `busy`: whether
-  // there is anything to poll for. `may_park`: whether the lane may sleep until UCX has something.
-  // `restless`: whether the lane must look at the clock.
-  void SetHooks(std::function<bool()> after_progress, std::function<bool()> busy,
-                std::function<bool()> may_park, std::function<bool()> restless);
+  // What UcxTransport adds to polling. All are set before the lane polls the worker.
+  struct Hooks {
+    std::function<bool()> after_progress;  // called by Poll() after progress; did it do anything?
+    std::function<bool()> busy;            // whether there is anything to poll for
+    std::function<bool()> may_park;        // whether the lane may sleep until UCX has something
+    std::function<bool()> restless;        // whether the lane must look at the clock
+  };
+  void SetHooks(Hooks hooks);
   bool Progress() {
     home_.Check();
     return api_.ucp_worker_progress(worker_) != 0;
   }
 
   bool Poll() override;
-  bool Busy() const override { return busy_(); }
-  bool Restless() const override { return restless_(); }
+  bool Busy() const override { return hooks_.busy(); }
+  bool Restless() const override { return hooks_.restless(); }
   int EventFd() const override { return event_fd_; }
   bool PrepareToPark() override;
 
@@ -65,10 +68,7 @@ class UcxWorker : public Poller {
   ucp_worker_h worker_ = nullptr;
   ucp_mem_h mapped_ = nullptr;
   int event_fd_ = -1;
-  std::function<bool()> after_progress_;
-  std::function<bool()> busy_;
-  std::function<bool()> may_park_;
-  std::function<bool()> restless_;
+  Hooks hooks_;
   [[no_unique_address]] HomeChecker home_;
 };
 
