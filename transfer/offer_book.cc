@@ -120,6 +120,7 @@ absl::Status OfferBook::WhyNotWait(absl::Time now, const Offered& offered,
 void OfferBook::Wait(absl::Time now, Offered& offered) {
   home_.Check();
   const Offer& offer = offered.offer;
+  FERRY_CHECK(MayWait(offered.peer, offer));
   offered.in_matcher = true;
   offered.came = now;
   waiting_.Add(offered);

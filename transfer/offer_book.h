@@ -80,10 +80,12 @@ class OfferBook {
   // The offer is over. It waits no more, and is destroyed afterwards.
   void Erase(absl::Time now, Offered& offered);
 
-  // Whether the offer, or all transfers of a convoy's, may wait for their receives.
+  // Whether the offer, or all transfers of a convoy's, may wait for their receives: a bound on
+  // their number, where RoomFor() has bounded their bytes.
   bool MayWait(PeerId peer, const Offer& offer) const;
   // RESOURCE_EXHAUSTED/QUEUE_FULL: why it may not.
   absl::Status WhyNotWait(absl::Time now, const Offered& offered, absl::string_view node) const;
+  // The offer waits from now on. It must be one that may (MayWait).
   void Wait(absl::Time now, Offered& offered);
   void WaitNoMore(absl::Time now, Offered& offered);
 

@@ -8,6 +8,15 @@
 namespace ferry {
 namespace {
 
+// What a waiting offer counts against the bound when a session wants one more. Of M places other
+// users leave M - others. Of these a user may have half, because as many must stay free; and a
+// session may have half of what its user's other sessions leave of that half:
+//     own <= ((M - others) / 2 - user's other) / 2,  which is  4 own + 2 user's other + others <= M
+// So when an offer ends, the sum falls by the offer's weight.
+constexpr size_t kOwnWeight = 4;    // an offer of this session
+constexpr size_t kUserWeight = 2;   // of another session of its user
+constexpr size_t kOtherWeight = 1;  // of another user
+
 template <typename Map, typename Key>
 size_t CountOf(const Map& map, const Key& key) {
   const auto entry = map.find(key);
@@ -43,11 +52,10 @@ size_t OfferShares::OfSession(uint32_t uid, SessionId session) const {
 }
 
 size_t OfferShares::Weight(uint32_t uid, SessionId session, size_t count) const {
-  // Of the places that other users leave, a user may have as many as stay free, which is half;
-  // and so may a session of this half.
-  // The last of `count` has the others before it.
-  const size_t user = OfUser(uid) + count - 1;
-  return all() + count - 1 - user + 2 * (user + OfSession(uid, session) + count - 1);
+  const size_t user = OfUser(uid), own = OfSession(uid, session);
+  // The check is for the last of the `count` offers, with the others counted.
+  return kOwnWeight * (own + count - 1) + kUserWeight * (user - own) +
+         kOtherWeight * (all() - user);
 }
 
 bool OfferShares::Fits(size_t most, uint32_t uid, SessionId session, size_t count) const {
@@ -57,13 +65,13 @@ bool OfferShares::Fits(size_t most, uint32_t uid, SessionId session, size_t coun
 std::optional<absl::Duration> OfferShares::RetryAfterFor(absl::Time now, size_t most, uint32_t uid,
                                                          SessionId session, size_t count) const {
   const Share* share = &all_;
-  size_t weighs = 1;  // each of them, in Weight
+  size_t weighs = kOtherWeight;  // how much Weight() falls for each offer of `share` that ends
   if (const auto own = of_session_.find({uid, session}); own != of_session_.end()) {
     share = &own->second;
-    weighs = 4;
+    weighs = kOwnWeight;
   } else if (const auto users = of_user_.find(uid); users != of_user_.end()) {
     share = &users->second;
-    weighs = 2;
+    weighs = kUserWeight;
   }
   const size_t weight = Weight(uid, session, count);
   const size_t over = weight < most ? 1 : weight - most + 1;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts the waiting offers of one peer by user and session, so that nobody takes the places of
-// others (a dynamic threshold, as for shared buffers). A user has no more offers than it leaves
-// places free, and a session no more of its user's part than it leaves free there. So one user
-// alone has at most half of all places; two users have a third each; each further user finds less.
-// Of a user's half one session alone has at most half. A value; pure.
+// others (a dynamic threshold, as for shared buffers). A user may have at most as many offers as
+// places are then free. A session may have at most as many as stay free of its user's part. Of 100
+// places one user alone may have 50, and one session of it 25; two users have 33 each; each further
+// user finds less. A value; pure.
 //
 // A user is a uid at the peer's host. The peer says whose an offer is; if it lies, others of that
 // peer pay for it, and nobody else.
 //
 // The time until a session may try again depends on its own offers that wait; if it has none, on
-// those of its user; if the user has none either, on those of the whole peer. A place that another
-// user's offer leaves is taken by further offers of that user.
+// those of its user; if the user has none either, on those of the whole peer. Endings of other
+// users are not counted while the user has offers: further offers of those users take these places.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,8 @@ class OfferShares {
     absl::Time ends = absl::InfiniteFuture();
   };
 
-  // The number that Fits() compares with the bound.
+  // What waits, before the last of `count` further offers of the session, each offer by its weight
+  // (offer_shares.cc). The session may have one more if this is below the bound.
   size_t Weight(uint32_t uid, SessionId session, size_t count) const;
 
   Share all_;

@@ -83,6 +83,15 @@ TEST(OfferBook, ThoseThatWaitAreBounded) {
   EXPECT_TRUE(book.MayWait(kOffering, offered->offer));
 }
 
+TEST(OfferBookDeathTest, WhatMayNotWaitIsNotMadeToWait) {
+  const absl::Time now = absl::UnixEpoch();
+  OfferBook book({1, 1'000'000}, 2);
+  book.Wait(now, *book.Add(now, kOffering, OfferOfId(1, "a")));
+  Offered* const second = book.Add(now, kOffering, OfferOfId(2, "b"));
+  ASSERT_FALSE(book.MayWait(kOffering, second->offer));
+  EXPECT_DEATH(book.Wait(now, *second), "MayWait");
+}
+
 TEST(OfferBook, ASmallerBoundRefusesWhatIsNew) {
   const absl::Time now = absl::UnixEpoch();
   OfferBook book({10, 1'000'000}, 2);

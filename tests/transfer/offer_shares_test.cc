@@ -71,5 +71,19 @@ TEST_F(OfferSharesTest, WhoNeedsMorePlacesWaitsForMoreOfItsOwn) {
   EXPECT_EQ(shares_.RetryAfterFor(kStart, kMost, 1000, kOne, 3), absl::Milliseconds(300));
 }
 
+// 100 places: one user alone, with how many sessions ever, has 50; one session of it 25; and a
+// second user then a half of the rest.
+TEST_F(OfferSharesTest, AUserHasAsManyAsItLeavesAndASessionHalfOfThat) {
+  const auto fill = [&](uint32_t uid, SessionId session) {
+    while (shares_.Fits(100, uid, session)) shares_.Take(uid, session, absl::InfiniteFuture());
+  };
+  fill(1000, kOne);
+  EXPECT_EQ(shares_.OfSession(1000, kOne), 25U);
+  for (uint32_t session = 2; session < 20; ++session) fill(1000, SessionId(session));
+  EXPECT_EQ(shares_.OfUser(1000), 50U);
+  fill(2000, kTwo);
+  EXPECT_EQ(shares_.OfSession(2000, kTwo), 13U);  // of 50, rounded up
+}
+
 }  // namespace
 }  // namespace ferry

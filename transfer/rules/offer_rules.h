@@ -2,10 +2,13 @@
 // OfferRules says, at the destination, what becomes of an offer that a peer sends: it is matched
 // with a receive, kept until one is posted, or answered at once by a Done that says why not.
 //
-// Refused is an offer between devices that are not the peer's and ours, one whose layout does not
-// add up, one whose receive has ended before (Tombstones), one that there is no room for
-// (OfferBook), one whose key a send has already, and, while this daemon drains, one that no receive
-// may be posted for any more. An offer that makes no sense is ignored and counted.
+// Refused before it is kept (RefusalOf) is an offer between devices that are not the peer's and
+// ours, one whose layout does not add up, one whose receive has ended before (Tombstones), and one
+// whose bytes do not fit what is kept for the peer (OfferBook::RoomFor). Of those that are kept an
+// offer is refused whose key a send has already. An offer that finds its receive is not refused any
+// more. Of those that find none (LetWait) an offer is refused that no receive may be posted for any
+// more because this daemon drains, and one beyond the number of its peer, user or session
+// (OfferBook::MayWait). An offer that makes no sense is ignored and counted.
 //
 // It owns nothing: OfferBook owns the offers. The engine calls it for messages of peers,
 // ConvoyRules for the members of a convoy that is taken apart.
@@ -45,9 +48,9 @@ class OfferRules {
   void RefuseAll();
 
  private:
-  // Why an offer is answered before it is kept; OK if it is not. Takes the tombstone of its key.
+  // The error to answer the offer with at once; OK: keep it. Takes the tombstone of its key.
   absl::Status RefusalOf(absl::Time now, PeerId peer, const Offer& offer);
-  // Keeps an offer that is in the matcher, or answers it.
+  // Lets an offer that is in the matcher wait there, or answers it if too many wait.
   void LetWait(absl::Time now, Offered& offered);
   // The end of an offer that is not in the matcher. It is destroyed afterwards.
   void Answer(Offered& offered, absl::Status why);
