@@ -125,8 +125,8 @@ struct PreparedEnd {
   ferry_prepared::Place place;
   bool joined = false;
 };
-// The batch's own end, and the ends in this process that have the other half of one of its
-// transfers.
+// All ends in this process that take part in the firings of `prepared`: `prepared` itself, and each
+// prepared batch that has the partner of one of its transfers.
 std::vector<PreparedEnd> EndsHere(const ferry_prepared& prepared);
 // The same for the batch of the session whose 'over' word is at `over`; empty if there is none.
 std::vector<PreparedEnd> EndsHere(Session& session, const uint64_t* over);

@@ -46,8 +46,8 @@ class DrainNews {
   // What the half continues is in flight.
   bool Continues(const Posted& half) const;
 
-  // UNAVAILABLE/DRAINING, which says for how long at most: of an offer that may not be received,
-  // and of a receive from a peer that drains.
+  // UNAVAILABLE/DRAINING with the time left. WhyRefused: for an offer to this daemon that no
+  // receive may be posted for. WhyEnds: for a receive from a peer that drains.
   absl::Status WhyRefused(const Offered& offered) const;
   absl::Status WhyEnds(const Posted& receive) const;
 

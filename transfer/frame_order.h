@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts frames of one direction of a peer link back into the order in which they were sent. They
-// come by two ways: the gRPC stream and peer.sock. Home: control. Owned by its link, and as old as
-// that. Invariant: an event comes out once and after all events before it, or not at all.
+// come by two ways: the gRPC stream and peer.sock. Home: control. Owned by its link; a new link has
+// a new FrameOrder. Invariant: an event comes out once and after all events before it, or not at
+// all.
 #pragma once
 
 #include <cstddef>

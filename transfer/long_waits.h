@@ -35,7 +35,8 @@ namespace ferry {
 
 class LongWaits {
  public:
-  // What is to become of a convoy that has waited: its transfers are found one by one.
+  // Called for a convoy older than kYoung. Takes it apart, because near misses are single
+  // transfers.
   struct Hooks {
     std::function<void(Posted& convoy)> split_up;
     std::function<void(Offered& convoy)> take_apart;
@@ -45,7 +46,8 @@ class LongWaits {
 
   // --- Who waits for long.
 
-  // Of what is older than kYoung: it can be found, and has a look. At most `most` transfers.
+  // Adds halves and offers older than kYoung to the near misses, and sets the halves' look. At most
+  // `most` transfers.
   void NoticeOld(size_t most);
   void Notice(Posted& half);
   // When the next half or offer is older than kYoung.

@@ -60,8 +60,9 @@ struct GroupChunk {
   Side side = Side::kSend;
   uint64_t offset = 0;  // into the bytes of `layout`
   uint64_t bytes = 0;
-  Layout layout;        // of the whole transfer
-  uint64_t bundle = 0;  // not 0: of a firing of it, `transfer` and `layout` do not matter
+  Layout layout;  // of the whole transfer
+  // Not 0: the chunk is of a firing of this bundle; `transfer` and `layout` are unset.
+  uint64_t bundle = 0;
 };
 
 // Our rank of a clique's communicator shall be opened: OnCommunicatorOpened or OnCommunicatorFailed

@@ -31,7 +31,7 @@ struct Offer {
   bool prepared = false;
   uint32_t slot = 0;       // prepared: of the link page, 0 if none was left
   uint32_t uid = 0;        // of the client at the source
-  bool continues = false;  // what is in flight at the source
+  bool continues = false;  // the send continues a transfer that is in flight at the source
 };
 // Source to destination: take apart the convoy that this offer was of. If it is matched, it stays a
 // convoy, and `status`, unless OK, withdraws all of it as Withdraw does.

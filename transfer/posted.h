@@ -22,7 +22,7 @@
 
 namespace ferry {
 
-// What a half that is a convoy has besides.
+// The extra fields of a half that is a convoy.
 struct Convoy {
   std::vector<TransferSpec> members;
   bool noticed = false;  // NoticeOld has passed the convoy
@@ -43,8 +43,7 @@ struct LaneLaunch {
 // and all stays as it is here.
 struct GoFirings {
   uint64_t over = 0;  // firings that were counted to the client
-  // Our word allows the firing after those that are over. It is read where that firing begins,
-  // which for a send may be another state than it was allowed in (awaits firing, armed).
+  // True: this end's word has reached `over` + 1. Set in any state; read when the firing begins.
   bool wanted = false;
 };
 
@@ -87,9 +86,9 @@ struct Posted {
   // The deadline has passed, whatever the state was: EarlyEnds has begun to end the half by it.
   // From then on no lane launches the half. Invariant: `why` of a late send to a peer is not OK.
   bool late = false;
-  // Why this daemon has asked for the half's end, and what is told instead of the answer that only
-  // echoes it: of a send to a peer, what the first Withdraw, Split or abort has said; of a receive,
-  // why its present launch was aborted. OK if nothing was asked.
+  // The first reason for which this daemon asked to end the half. When the peer's Done repeats that
+  // reason, the client is told this status. Of a send to a peer: what the first Withdraw, Split or
+  // abort has said; of a receive: why its present launch was aborted. OK: no end was asked for.
   absl::Status why;
 
   // Set exactly while a lane of ours has yet to answer the last launch of the half. A lane answers

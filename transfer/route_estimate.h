@@ -82,12 +82,13 @@ class RouteEstimate {
   Mean seconds_{Best::kLeast};
   Mean bytes_per_second_{Best::kMost};
   absl::Time last_launch_ = absl::InfinitePast();
-  // The present busy time.
-  size_t running_ = 0;
-  absl::Time since_;
-  size_t launches_ = 0;
-  uint64_t moved_ = 0;
-  bool clean_ = true;  // all its launches moved their bytes, and Forget() was not called meanwhile
+  // The present busy time: from when the first launch began until none runs.
+  size_t running_ = 0;   // launches that are not over
+  absl::Time since_;     // when the busy time began
+  size_t launches_ = 0;  // launches of the busy time that are over
+  uint64_t moved_ = 0;   // bytes that they have moved
+  // All launches of the busy time moved their bytes, and Forget() was not called meanwhile.
+  bool clean_ = true;
   [[no_unique_address]] HomeChecker home_;
 };
 

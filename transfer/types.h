@@ -122,8 +122,9 @@ struct TransferSpec {
   // Prepared: the half stays after it is matched, and is fired again and again until it is ended.
   // When one half of its prepared batch ends, all of the batch do.
   bool prepared = false;
-  // While this transfer is in flight here, the half is taken, and waits for its partner, even if
-  // one end drains or both do: the two are parts of one thing. 0: none.
+  // Id of a transfer that this half belongs to, such as the file's first chunk. While that transfer
+  // is in flight here, drains of either end accept this half, and it waits for its partner. 0:
+  // none.
   TransferId continues;
   // The 'over' counter, and its value that means over. Value 0: the transfer is a job's, and no
   // counter tells of it; or it is prepared, and over_timeline is the number of the session's

@@ -40,7 +40,7 @@ class Computer : public ScratchMaker {
     compute::HostProgram::FromConstants* from_constants = nullptr;
     compute::HostProgram::Aside& aside;
   };
-  // Whether it is the CPU or a GPU must be what the program was compiled for. CANCELLED, with how
+  // Runs a section. The program must be compiled for this Computer's target. CANCELLED, with how
   // far it got, if `may_go_on` said no before a launch. OK if the section is over, or if the run
   // was put aside (`aside` tells).
   virtual absl::Status Do(const Run& run) = 0;

@@ -136,7 +136,8 @@ class JobRunner : public Poller {
   // No job runs here, is put aside, or is armed: gives back what is held for the next one.
   void LetGo();
   // Tells whose posted jobs wait for the compute thread, so that a firing of another session is put
-  // aside for them: a session, and a second one; 0: none. Any thread.
+  // aside for them. `session`, `second`: two sessions with waiting jobs, so that one of them is not
+  // the firing's own. 0: none. Any thread.
   void SetPostedWait(uint64_t session, uint64_t second) {
     posted_.store(session, std::memory_order_relaxed);
     posted_too_.store(second, std::memory_order_relaxed);

@@ -8,8 +8,8 @@
 // An example. Batch 7 of node-a (the leader) sends four tensors to batch 9 of node-b; all eight
 // halves have joined the bundle ({to_low: false, transfer: 9's first receive, slot: 3}). node-b's
 // word allows firing 12: node-b says Fire. node-a's word allows it too: the leader takes the load
-// of all four tensors' bytes, cuts it into groups, and both ends count it as moved. Then `wanted`
-// is false at both ends, until their words allow firing 13.
+// of all four tensors' bytes, cuts it into groups, and both ends count it as moved. Then
+// Bundle::wanted is false at both ends, until their words allow firing 13.
 //
 // Pure: time is an argument. Home: control (owned by Cliques).
 #pragma once
@@ -36,9 +36,9 @@ class BundleBook {
       : context_(context), leader_(leader), comms_(comms) {}
 
   Bundle* Find(uint64_t number) const;  // null: it is over, or 0
-  // Whether a half may join the bundle of this name. It may not once a firing of the bundle has
-  // begun or is wanted: by then all transfers of the batch were armed. Nor if groups with this peer
-  // are not possible.
+  // Whether a half may join the bundle of this name. False once a firing of the bundle has begun or
+  // is wanted: by then all transfers of the batch were armed. False too if this daemon can have no
+  // groups with the peer.
   bool MayJoin(PeerId peer, const Clique& clique, const PairName& name) const;
   // A half joins the bundle of name `half.name`, and stays until Leave. `half.bytes`: the bytes of
   // this half alone. The first half that joins makes the bundle. Returns the bundle's number.
@@ -59,7 +59,7 @@ class BundleBook {
   // else null.
   Load* ToCarry(PeerId peer, const Clique& clique, const Chunk& chunk) const;
   // A group is over that carried the firing: orders the aborts that waited for that, or makes ready
-  // for the next firing. Not OK: a chunk has failed, and so has the bundle, which the caller ends.
+  // for the next firing. Returns the error of a failed chunk; then the caller ends the bundle.
   absl::Status Settle(Bundle& bundle);
   // The link is lost: nothing more is fired with this peer.
   void OnPeerLost(PeerId peer);

@@ -58,8 +58,8 @@ struct LoadSettled {
 struct FiringSettled {
   uint64_t bundle = 0;
 };
-// The communicator could not be had. What we receive shall not wait for its next attempt; the other
-// end does the same for what it receives.
+// The communicator could not be had. Receives of this daemon take another route now. The peer does
+// the same with its receives.
 struct CliqueUnavailable {
   Clique clique;
   absl::Status why;

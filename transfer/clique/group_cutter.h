@@ -2,10 +2,10 @@
 // GroupCutter gathers the pairs of one clique and cuts groups of them. Pure: time is an argument.
 // Home: control. Owner: GroupLeader.
 //
-// What goes into a group: first transfers of up to `chunk_bytes`, whole, then chunks of the large
-// ones; of each kind as a FairQueue says, so that the sessions of the senders share. A large one
-// always has place for one chunk, so that small ones cannot starve it either. What a group has of
-// one pair is one chunk.
+// A group takes whole small transfers first (up to `chunk_bytes` each), then chunks of large ones.
+// A FairQueue orders each kind, so that the sessions of the senders share. Every group has place
+// for one chunk of a large transfer, so that small ones cannot starve it. A group has one chunk of
+// a pair.
 //
 // Two bounds. A group that has anything but chunks of large `unstaged` transfers has at most
 // `group_bytes`: what is staged must fit staging memory, and a small transfer must not be under way

@@ -6,8 +6,8 @@
 // A clique whose communicator is not open has it opened first: no lane waits for that. Then a group
 // is due at once if no other of its clique is on its way, else when it is full or its oldest pair
 // has waited long enough: a lone transfer never waits for company, and company gathers while there
-// is something to wait for. It is cut only when its first lane is granted, so that what was cut is
-// all that an abort can hit.
+// is something to wait for. A group is cut when its first lane is granted. An abort ends groups
+// that are cut and touches no waiting pair.
 //
 // Invariants: a clique has at most one group that asks for lanes. Numbers rise by one until the
 // follower is lost. An attempt that has ended is never used again, also after a loss: the next
@@ -51,11 +51,12 @@ class GroupLeader {
   bool Remove(const Clique& clique, const PairName& pair);
 
   struct Due {
-    // To be opened: OnOpened or EndAttempt follows.
+    // Cliques whose communicator the caller must open, with the attempt. The caller answers by
+    // OnOpened or EndAttempt.
     std::vector<std::pair<Clique, uint32_t>> open;
-    // Whose next group is due: ask for its lane, then Cut.
+    // Cliques whose next group is due: the caller asks for its lane, then calls Cut.
     std::vector<Clique> ask;
-    // Run out: end the attempt.
+    // Cliques whose attempt has run out (RunOut): the caller ends the attempt.
     std::vector<std::pair<Clique, uint32_t>> close;
   };
   Due TakeDue(absl::Time now);
@@ -80,8 +81,8 @@ class GroupLeader {
   // No group is cut on this attempt any more: TakeDue names it when none is on its way. What waits
   // goes on the next one.
   void RunOut(const Clique& clique, uint32_t attempt);
-  // The follower is lost: nothing waits or asks any more, and the attempt has ended. What was cut
-  // still is told by OnOver.
+  // The follower is lost: nothing waits or asks any more, and the attempt has ended. The caller
+  // still calls OnOver for each group that was cut.
   void Drop(const Clique& clique);
 
   size_t waiting() const { return waiting_; }  // pairs

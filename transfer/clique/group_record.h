@@ -38,12 +38,12 @@ struct GroupRecord {
   uint64_t bytes = 0;            // of `carried`
   // At a follower: the indices of the message's chunks that are left out, ascending.
   std::vector<uint32_t> refused;
-  absl::Status why;                   // its attempt is being aborted for this; OK: it is not
+  // The reason for which the group's attempt is being aborted. OK: no abort.
+  absl::Status why;
   int64_t timer = Deadlines::kNever;  // Unix nanoseconds
   absl::Time began;                   // launched, and the first in its lane's queue
-  // The group has run for longer than `group_deadline` here; the follower has said so of its end.
-  bool late = false;
-  bool late_there = false;
+  bool late = false;                  // the group has run for longer than `group_deadline` here
+  bool late_there = false;            // the follower has reported the same
 
   bool launched() const { return state == State::kLaunched; }
   GlobalDeviceId lane() const { return leads ? clique.low : clique.high; }

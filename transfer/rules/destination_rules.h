@@ -42,15 +42,15 @@ class DestinationRules {
   // wait.
   bool FireByGo(Posted& receive);
 
-  // A lane of ours, or the last group, has answered the launch of a receive. `launch`: what the
-  // lane had; of groups as it is by default.
+  // A lane of ours, or the last group, has answered the launch of a receive. `launch`: the launch
+  // that the lane has answered. For an answer of groups: the default value.
   void OnReceiveDone(Posted& receive, const absl::Status& status, LaneLaunch launch = {});
   // No group carries the receive any more: it ends, or takes the next route, or waits for the rest
   // of its chunks.
   void GoOn(Posted& receive);
-  // Bytes not yet cut are never cut. The pair ends with `why` once its groups are over; if they
-  // have moved nothing and `why` is ROUTE_UNAVAILABLE, the next route is tried. Nothing happens if
-  // no groups carry the receive, or its rest was dropped before.
+  // Puts no further byte of the receive into groups. The pair ends with `why` when its groups are
+  // over. If they have moved nothing and `why` is ROUTE_UNAVAILABLE, the next route is tried
+  // instead. Nothing happens if no groups carry the receive, or its rest was dropped before.
   void DropRest(Posted& receive, absl::Status why);
   // An end wants a receive to end that is launched already, which is too late. The receive keeps
   // `why`, and ends with it if the launch moves nothing.
@@ -84,8 +84,8 @@ class DestinationRules {
 
   void LaunchPair(Posted& receive, Route route);
   void HandOverPair(Posted& receive);
-  // What fires a prepared pair that is launched now; the source is told to arm its half, where it
-  // must.
+  // Returns what fires the prepared pair that is launched now. Sends Go if the route arms at the
+  // source too.
   Armed ArmPair(Posted& receive, const SourceHalf& source);
   // Nothing was moved by the route that the receive was launched on.
   void TryNextRoute(Posted& receive, const absl::Status& why);

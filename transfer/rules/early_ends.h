@@ -77,7 +77,8 @@ class EarlyEnds {
   // may be posted there already, and then its offer arrives before the answer. True if the half has
   // ended.
   bool TellOfTombstone(Posted& half, const HashedKey& key);
-  // What the partner that a tombstone waits for is told; whoever tells it adds the place.
+  // The status for the partner of the half that left `tombstone`. The caller adds where that half
+  // was.
   absl::Status EndOf(const Tombstones::Tombstone& tombstone) const;
 
   // The peer's answer to a Seek. False for a message that makes no sense.
@@ -88,7 +89,7 @@ class EarlyEnds {
  private:
   // True if the half waits for its partner, and no peer has an offer of it: it may end at once.
   bool WaitsHere(const Posted& half) const;
-  // A half of which that is true is over: its partner will find a tombstone.
+  // A half of which WaitsHere() is true has ended. Leaves a tombstone for its partner.
   void LeaveTombstone(Posted& half, const absl::Status& why);
   // Ends a half that is not launched, with the pair if there is one. A send that was offered is
   // withdrawn, also if it is armed or fires, and ends when the peer answers.
@@ -100,11 +101,11 @@ class EarlyEnds {
   absl::Time NextSweep() const;
   void OnLooks(size_t most);
   void OnDeadline(Posted& half);
-  // Of a half that is launched.
+  // The deadline of a launched half has passed.
   void OnDeadlineInLaunch(Posted& half);
   void OnDeadline(Offered& offered);
-  // A half of which WaitsHere is true is over at its deadline. A receive from a peer asks it first
-  // what there is instead (Seek), and waits for the answer for a moment.
+  // Ends a half of which WaitsHere() is true, at its deadline. A receive from a peer first asks the
+  // peer what there is instead (Seek), and waits for the answer for a moment.
   void EndAlone(Posted& half, absl::Status why);
   absl::Status DeadlineStatus(const Posted& half) const;
 

@@ -57,8 +57,8 @@ class HalfTables {
 
   // --- The words that the half's daemon watches.
 
-  // The half's 'defined' word; if the half has no value to be watched, its client says so by a
-  // call.
+  // Watches the half's 'defined' word. A half without a value is not watched: its client calls
+  // OnDefined.
   void WatchDefined(Posted& half);
   // The word that allows the next firing of a prepared half.
   void WatchFiring(Posted& half);

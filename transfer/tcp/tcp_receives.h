@@ -63,8 +63,8 @@ class TcpReceives {
   void EndPart(TcpDeviceLink& link, Part& part);
   void OnCopied(HostStaging::Message& message);
   void OnArrived(TcpOp& receive, uint64_t bytes);
-  // An op that is not known may still be on its way to this lane: it is if it is here once the
-  // tasks that wait now have run. True if that must be waited for, false if it was.
+  // Lets the lane's queued tasks run once, in case the op is among them. True: the connection waits
+  // for that. False: it has waited, and the op is unknown.
   bool MayBeOnItsWay(TcpConnection& connection);
 
   Lane& lane_;

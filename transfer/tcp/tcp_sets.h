@@ -59,7 +59,7 @@ class TcpSets {
 
   // --- Events of connections, and of time.
 
-  // Handles those that are there; false if none is.
+  // Handles pending socket events and timers; false if there were none.
   bool Poll();
   int EventFd() const { return epoll_.get(); }
   // Nobody further up the stack looks at closed connections any more.

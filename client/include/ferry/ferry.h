@@ -452,8 +452,8 @@ FERRY_API ferry_status* ferry_run_programs(ferry_session* session, uint64_t devi
  *
  * If one of the jobs and joined transfers ends, all end: the batch's other jobs with the same
  * reason, the joined transfers with POISONED at both ends. A job that runs ends before its next
- * launch; ferry_prepared_release waits for that. The deadline: from when a firing may begin to its
- * start. */
+ * launch; ferry_prepared_release waits for that. The deadline bounds the wait of each firing, from
+ * when it may begin until it starts. */
 FERRY_API ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device,
                                                const ferry_run* runs, size_t count,
                                                const ferry_post_options* options,
