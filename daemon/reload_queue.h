@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators who have asked for a reload of the configuration and wait for its outcome; and the
 // outcome of the last one. The main thread alone carries reloads out: it calls Take, reloads, and
-// calls Answer. The other functions are for any thread.
+// calls Answer. Owns the callbacks of those who wait, each until it was called once. Refuses
+// nothing. Home: any thread. Owner: Daemon.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,8 @@
 // Whether another process keeps the SMs of a GPU busy, as far as our own kernels tell: a kernel
 // that comes late had to wait for a time slice of the other process. Nothing is launched to find
 // out. So a finding holds for a while, and for longer each time it is found again; then a kernel
-// may try. Pure; time is an argument.
+// may try. Refuses nothing, owns nothing. Pure; time is an argument. Home: its owner's, which is a
+// copier's MoverChoice (lane) or a CommRecord (control).
 #pragma once
 
 #include <algorithm>

@@ -18,6 +18,9 @@ struct PeerSocketHooks {
   // Sends on a connection to a peer's peer.sock. False if the connection does not take the
   // request, or the request does not fit a packet.
   std::function<bool(Door::ConnectionId, const PeerSocketRequest&)> send_request;
+  // Answers a request that came on a connection to this daemon's peer.sock. The descriptors go with
+  // the answer; the caller keeps its own. False if the connection is gone, or takes no more because
+  // the peer does not read its answers: then nothing was sent.
   std::function<bool(Door::ConnectionId, const PeerSocketResponse&, const std::vector<int>&)>
       send_response;
   std::function<void(Door::ConnectionId)> close;

@@ -9,6 +9,8 @@
 // 3/17. When the lane has answered OK, both end, the send by Done.
 //
 // Refuses messages that make no sense: an id that is over, or a state in which the step may not be.
+// Owns the counter of tags: each launch on tcp and ucx gets a number that no other launch of this
+// daemon has. Halves and offers are the books'.
 //
 // Home: control. Owner: TransferEngine.
 #pragma once

@@ -3,6 +3,9 @@
 // half join its bundle, and counts firings. It also reports the time of a receive's launch to the
 // route's estimate. Who launches what, and when, say DestinationRules and SourceRules.
 //
+// Refuses nothing: whoever calls has checked that the half is in a state for it. Owns nothing:
+// halves are HalfBook's, loads the halves', bundles BundleBook's.
+//
 // Home: control. Owner: TransferEngine; the other rules call.
 #pragma once
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs in C++17: a builder of a program's text, compiling it, running it. Header only, as
-// ferry.hpp is. ferry.h says what the calls mean, docs/programs.md what the ops mean.
+// ferry.hpp is. ferry.h says what the calls mean, docs/programs.md what the ops mean. A
+// ProgramBuilder belongs to one thread at a time. A Program may be used by any threads, until one
+// of them destroys it.
 //
 //   ferry::ProgramBuilder builder;
 //   const ferry::TensorType type{FERRY_F32, {1024}};
