@@ -125,7 +125,7 @@ StatusPtr NoDaemon(const std::string& path, int error) {
 }  // namespace
 
 StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFds* fds,
-                      ForkFds::Slot slot, uint64_t deadline_ns, int* fd) {
+                      ForkFds::Which which, uint64_t deadline_ns, int* fd) {
   const std::string path = dir + "/" + name;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -135,7 +135,7 @@ StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFd
                         " bytes, and may have 107 at most; use a shorter client directory");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  *fd = fds->Socket(slot, type);
+  *fd = fds->Socket(which, type);
   if (*fd < 0) {
     return ErrnoError(kResourceExhausted, kReasonNotReady, "making a socket for " + path, errno);
   }
@@ -150,7 +150,7 @@ StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFd
   } while (result != 0 && errno == EINTR);
   if (result != 0) {
     const int error = errno;
-    fds->Close(slot);
+    fds->Close(which);
     return NoDaemon(path, error);
   }
   timeout = {};

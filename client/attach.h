@@ -25,7 +25,7 @@ namespace ferry::client {
 // Connects to `dir`/`name` within `deadline_ns`. INVALID_ARGUMENT if the path does not fit an
 // address.
 StatusPtr ConnectUnix(const std::string& dir, const char* name, int type, ForkFds* fds,
-                      ForkFds::Slot slot, uint64_t deadline_ns, int* fd);
+                      ForkFds::Which which, uint64_t deadline_ns, int* fd);
 
 class AttachSocket {
  public:

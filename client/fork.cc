@@ -67,30 +67,30 @@ ForkFds::~ForkFds() {
   if (next_ != nullptr) next_->previous_ = previous_;
 }
 
-int ForkFds::Socket(Slot slot, int type) {
+int ForkFds::Socket(Which which, int type) {
   std::lock_guard lock(ForkList::Get().mutex);
-  return fds_[slot] = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+  return fds_[which] = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 }
 
-int ForkFds::Duplicate(Slot from, Slot to) {
+int ForkFds::Duplicate(Which from, Which to) {
   std::lock_guard lock(ForkList::Get().mutex);
   return fds_[to] = fcntl(fds_[from], F_DUPFD_CLOEXEC, 0);
 }
 
-void ForkFds::Shutdown(Slot slot) {
+void ForkFds::Shutdown(Which which) {
   std::lock_guard lock(ForkList::Get().mutex);
-  if (fds_[slot] >= 0) shutdown(fds_[slot], SHUT_RDWR);
+  if (fds_[which] >= 0) shutdown(fds_[which], SHUT_RDWR);
 }
 
-void ForkFds::Close(Slot slot) {
+void ForkFds::Close(Which which) {
   std::lock_guard lock(ForkList::Get().mutex);
-  if (fds_[slot] >= 0) close(fds_[slot]);
-  fds_[slot] = -1;
+  if (fds_[which] >= 0) close(fds_[which]);
+  fds_[which] = -1;
 }
 
-void ForkFds::Forget(Slot slot) {
+void ForkFds::Forget(Which which) {
   std::lock_guard lock(ForkList::Get().mutex);
-  fds_[slot] = -1;
+  fds_[which] = -1;
 }
 
 }  // namespace ferry::client

@@ -18,7 +18,7 @@ uint64_t ForkGeneration();
 class ForkFds {
  public:
   // kGrpc is a second descriptor of the socket kRpc.
-  enum Slot { kAttach, kRpc, kGrpc, kSlots };
+  enum Which { kAttach, kRpc, kGrpc, kAll };
 
   ForkFds();
   ~ForkFds();
@@ -27,20 +27,20 @@ class ForkFds {
 
   // A new AF_UNIX socket of `type`, close-on-exec, listed from its first moment. -1: errno says
   // why.
-  int Socket(Slot slot, int type);
-  // A second descriptor of the socket of `from`, listed in slot `to`. -1: errno says why.
-  int Duplicate(Slot from, Slot to);
-  // Ends the slot's socket in both directions, if it has one, for all its descriptors.
-  void Shutdown(Slot slot);
-  // Closes the slot's socket, if it has one.
-  void Close(Slot slot);
-  // From here on somebody else closes the slot's socket.
-  void Forget(Slot slot);
+  int Socket(Which which, int type);
+  // A second descriptor of the socket of `from`, listed as `to`. -1: errno says why.
+  int Duplicate(Which from, Which to);
+  // Ends this socket in both directions, if there is one, for all its descriptors.
+  void Shutdown(Which which);
+  // Closes this socket, if there is one.
+  void Close(Which which);
+  // From here on somebody else closes this socket.
+  void Forget(Which which);
 
  private:
   friend struct ForkList;
 
-  int fds_[kSlots] = {-1, -1, -1};
+  int fds_[kAll] = {-1, -1, -1};
   ForkFds* next_ = nullptr;
   ForkFds* previous_ = nullptr;
 };

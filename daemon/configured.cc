@@ -24,7 +24,7 @@ TransferEngine::Bounds EngineBoundsOf(const Config& config) {
   TransferEngine::Bounds bounds;
   bounds.by_estimate = config.transfer.choose == RouteChoosing::kEstimate;
   bounds.offers_per_peer = config.limits.offers_per_peer;
-  bounds.record_bytes_per_peer = config.limits.peer_kept_bytes;
+  bounds.peer_kept_bytes = config.limits.peer_kept_bytes;
   bounds.group_time = config.transfer.nccl.group_time;
   return bounds;
 }

@@ -29,7 +29,7 @@ size_t PeersIn(const DeviceMap& devices) {
 }
 
 OfferBook::Bounds OfferBoundsOf(const EngineOptions::Bounds& bounds) {
-  return {bounds.offers_per_peer, bounds.record_bytes_per_peer};
+  return {bounds.offers_per_peer, bounds.peer_kept_bytes};
 }
 
 // Of each peer's tombstones: records, keys and texts.

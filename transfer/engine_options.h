@@ -21,7 +21,7 @@ struct EngineOptions {
     // RESOURCE_EXHAUSTED/QUEUE_FULL.
     size_t offers_per_peer = 400'000;
     // What the offers of one peer that are not over may take (RecordBytes).
-    uint64_t record_bytes_per_peer = uint64_t{512} << 20;
+    uint64_t peer_kept_bytes = uint64_t{512} << 20;
     // A group of large transfers may have as many bytes as the measured rate moves in this time, or
     // `cliques.cutting.group_bytes` if that is more. A small transfer waits for two of these
     // groups, the one that runs and the one that has its lanes already, and then goes in a short

@@ -95,7 +95,7 @@ class EngineView {
 
   // The unmatched offers of each peer that has any, which `offers_per_peer` bounds. Counted anew.
   absl::btree_map<PeerId, size_t> OffersHeld() const;
-  // The bytes that this daemon keeps for the offers of a peer (`record_bytes_per_peer`).
+  // The bytes that this daemon keeps for the offers of a peer (`peer_kept_bytes`).
   uint64_t RecordBytesFor(PeerId peer) const;
   // What `tombstones_per_peer` bounds.
   size_t TombstonesHeld(PeerId peer) const;

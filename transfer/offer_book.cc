@@ -20,13 +20,13 @@ OfferBook::OfferBook(const Bounds& bounds, size_t peers) : bounds_(bounds) {
 
 void OfferBook::AddPeer() {
   home_.Check();
-  peers_.emplace_back(bounds_.record_bytes_per_peer);
+  peers_.emplace_back(bounds_.peer_kept_bytes);
 }
 
 void OfferBook::SetBounds(const Bounds& bounds) {
   home_.Check();
   bounds_ = bounds;
-  for (OfPeer& peer : peers_) peer.records.SetMost(bounds.record_bytes_per_peer);
+  for (OfPeer& peer : peers_) peer.records.SetMost(bounds.peer_kept_bytes);
 }
 
 Offered* OfferBook::Find(PeerId peer, TransferId transfer) const {
@@ -96,7 +96,7 @@ void OfferBook::Erase(absl::Time now, Offered& offered) {
 
 bool OfferBook::MayWait(PeerId peer, const Offer& offer) const {
   home_.Check();
-  return peers_[peer.value()].waiting.Fits(bounds_.waiting_per_peer, offer.uid,
+  return peers_[peer.value()].waiting.Fits(bounds_.offers_per_peer, offer.uid,
                                            SessionOf(offer.transfer), offer.key.count);
 }
 
@@ -104,7 +104,7 @@ absl::Status OfferBook::WhyNotWait(absl::Time now, const Offered& offered,
                                    absl::string_view node) const {
   home_.Check();
   const OfferShares& shares = peers_[offered.peer.value()].waiting;
-  const size_t most = bounds_.waiting_per_peer;
+  const size_t most = bounds_.offers_per_peer;
   const uint32_t uid = offered.offer.uid;
   const SessionId session = SessionOf(offered.offer.transfer);
   absl::Status full = OfferError(

@@ -56,8 +56,8 @@ absl::Status OfferError(const Offer& offer, absl::StatusCode code, Reason reason
 class OfferBook {
  public:
   struct Bounds {
-    size_t waiting_per_peer = 0;         // `limits.offers_per_peer`
-    uint64_t record_bytes_per_peer = 0;  // `limits.peer_kept_bytes`
+    size_t offers_per_peer = 0;    // `limits.offers_per_peer`
+    uint64_t peer_kept_bytes = 0;  // `limits.peer_kept_bytes`
   };
   OfferBook(const Bounds& bounds, size_t peers);
   OfferBook(const OfferBook&) = delete;

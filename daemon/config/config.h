@@ -105,7 +105,7 @@ struct Config {
     uint64_t session_kept_bytes = uint64_t{256} << 20;
     uint64_t uid_kept_bytes = uint64_t{1} << 30;  // the same, of all sessions of one uid
     // The same, of the offers of one peer.
-    uint64_t peer_kept_bytes = EngineOptions::Bounds().record_bytes_per_peer;
+    uint64_t peer_kept_bytes = EngineOptions::Bounds().peer_kept_bytes;
     uint64_t gpu_bytes = uint64_t{1} << 50;  // bytes of all arenas on one GPU
     // Bytes of memory that one job takes beside its buffers
     uint64_t job_bytes = uint64_t{4} << 30;

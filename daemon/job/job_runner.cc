@@ -38,46 +38,46 @@ struct JobRunner::Slice {
   }
 };
 
-absl::Status JobRunner::Run(const Posted& job, uint64_t& left) {
+absl::Status JobRunner::Run(const PostedJob& job, uint64_t& left) {
   home_.Check();
   left = 0;
   if (IsHeldUp(job.id)) {
     left = std::max<uint64_t>(job.program.work, 1);
     return absl::OkStatus();
   }
-  const auto found = held_.find(job.id);
-  std::unique_ptr<Held> held;
-  if (found != held_.end()) {
-    held = std::move(found->second);
-    held_.erase(found);
+  const auto found = runs_aside_.find(job.id);
+  std::unique_ptr<RunAside> aside_run;
+  if (found != runs_aside_.end()) {
+    aside_run = std::move(found->second);
+    runs_aside_.erase(found);
   }
-  absl::Status status = RunSlice(job, held);
-  if (held != nullptr) {
-    left = job.program.WorkLeft(held->aside);
-    held_[job.id] = std::move(held);
+  absl::Status status = RunSlice(job, aside_run);
+  if (aside_run != nullptr) {
+    left = job.program.WorkLeft(aside_run->aside);
+    runs_aside_[job.id] = std::move(aside_run);
   }
   return status;
 }
 
 void JobRunner::Drop(TransferId job) {
   home_.Check();
-  const auto found = held_.find(job);
-  if (found == held_.end()) return;
+  const auto found = runs_aside_.find(job);
+  if (found == runs_aside_.end()) return;
   LetGo(job, found->second);
-  held_.erase(found);
+  runs_aside_.erase(found);
 }
 
 void JobRunner::LetGo() {
   home_.Check();
-  FERRY_CHECK(held_.empty() && batches_.empty());
+  FERRY_CHECK(runs_aside_.empty() && batches_.empty());
   scratch_.Shrink(0);
   computer_->LetGo();
 }
 
-void JobRunner::LetGo(TransferId job, std::unique_ptr<Held>& held) {
-  if (held == nullptr) return;
-  held_bytes_ -= held->scratch.bytes();
-  held.reset();
+void JobRunner::LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run) {
+  if (aside_run == nullptr) return;
+  aside_bytes_ -= aside_run->scratch.bytes();
+  aside_run.reset();
   aside_.erase(SessionOf(job));
 }
 
@@ -86,37 +86,37 @@ bool JobRunner::IsHeldUp(TransferId job) const {
   return found != aside_.end() && found->second != job;
 }
 
-absl::Status JobRunner::RunSlice(const Posted& job, std::unique_ptr<Held>& held) {
+absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run) {
   const absl::Time begun = MonotonicNow();
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
   const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
   const bool lent = job.program.transfers.empty();
   const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;
-  if (lent) scratch = (held != nullptr ? held->scratch : scratch_).Get(bytes);
+  if (lent) scratch = (aside_run != nullptr ? aside_run->scratch : scratch_).Get(bytes);
   absl::Status status = scratch.status();
   if (status.ok()) {
     compute::RunControl::MayGoOn may_go_on;
     if (job.stop != nullptr) {
       may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
     }
-    const bool fits = held != nullptr || (held_bytes_ <= most_kept_.of_all &&
-                                          bytes <= most_kept_.of_all - held_bytes_);
+    const bool fits = aside_run != nullptr || (aside_bytes_ <= most_kept_.of_all &&
+                                               bytes <= most_kept_.of_all - aside_bytes_);
     const Slice slice{*this, SessionOf(job.id).value(), job.others, fits};
     compute::HostProgram::Aside aside;
-    if (held != nullptr) aside = std::move(held->aside);
+    if (aside_run != nullptr) aside = std::move(aside_run->aside);
     aside.wanted = [&slice] { return slice.IsOver(); };
     status = computer_->Do({job.program, job.section, job.memory, *scratch, job.step_over,
                             may_go_on, job.from_constants, aside});
     if (status.ok() && aside.put) {
-      if (held == nullptr) {
-        held = std::make_unique<Held>(*computer_);
-        if (lent) held->scratch.Swap(scratch_);
-        held_bytes_ += held->scratch.bytes();
+      if (aside_run == nullptr) {
+        aside_run = std::make_unique<RunAside>(*computer_);
+        if (lent) aside_run->scratch.Swap(scratch_);
+        aside_bytes_ += aside_run->scratch.bytes();
         aside_[SessionOf(job.id)] = job.id;
       }
-      held->aside = std::move(aside);
+      aside_run->aside = std::move(aside);
     } else {
-      LetGo(job.id, held);
+      LetGo(job.id, aside_run);
     }
   }
   scratch_.Shrink();
@@ -129,7 +129,7 @@ void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
   batches_.push_back(std::make_unique<Batch>(Batch{batch, {}}));
   Batch& made = *batches_.back();
   for (PreparedJob& job : jobs) {
-    made.jobs.push_back(std::make_unique<Armed>(std::move(job), made, *computer_));
+    made.jobs.push_back(std::make_unique<ArmedJob>(std::move(job), made, *computer_));
   }
   listen_(batch.doorbell(), true);
   for (size_t i = 0; i < made.jobs.size(); ++i) batch.Arm();
@@ -140,22 +140,22 @@ void JobRunner::Disarm(PreparedBatch& batch) {
   const auto found = std::find_if(batches_.begin(), batches_.end(),
                                   [&](const auto& entry) { return &entry->words == &batch; });
   FERRY_CHECK(found != batches_.end());
-  for (const std::unique_ptr<Armed>& armed : (*found)->jobs) {
+  for (const std::unique_ptr<ArmedJob>& armed : (*found)->jobs) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
     if (armed->from_constants) Forget(*armed);
-    LetGo(armed->job.id, armed->held);
+    LetGo(armed->job.id, armed->aside_run);
   }
   listen_(batch.doorbell(), false);
   batches_.erase(found);
 }
 
-JobRunner::Armed* JobRunner::FindReady(const Batch& batch) const {
+JobRunner::ArmedJob* JobRunner::FindReady(const Batch& batch) const {
   const uint64_t n = batch.words.firings() + 1;
   if (!batch.words.Wants(n) || aside_.contains(SessionOf(batch.jobs.front()->job.id))) {
     return nullptr;
   }
-  for (const std::unique_ptr<Armed>& armed : batch.jobs) {
+  for (const std::unique_ptr<ArmedJob>& armed : batch.jobs) {
     if (armed->over < n && !armed->failed && !armed->turn &&
         MayBegin(batch.words, armed->job.joints, n)) {
       return armed.get();
@@ -174,13 +174,13 @@ bool JobRunner::OthersReady(SessionId session) const {
 bool JobRunner::Poll() {
   home_.Check();
   for (const std::unique_ptr<Batch>& batch : batches_) {
-    while (Armed* const armed = FindReady(*batch)) {
+    while (ArmedJob* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
     }
   }
   while (!ready_.empty()) {
     Turn& turn = static_cast<Turn&>(*ready_.Next());
-    Armed& armed = turn.armed;
+    ArmedJob& armed = turn.armed;
     if (IsHeldUp(armed.job.id)) {  // FindReady finds it again when the other run is over
       ready_.Remove(turn);
       armed.turn.reset();
@@ -204,7 +204,7 @@ bool JobRunner::PrepareToPark() {
                       [this](const auto& batch) { return FindReady(*batch) != nullptr; });
 }
 
-void JobRunner::Keep(Armed& armed) {
+void JobRunner::Keep(ArmedJob& armed) {
   const uint64_t bytes = armed.job.program->from_constants_bytes();
   if (armed.from_constants || bytes == 0 || bytes > most_kept_.of_all - kept_bytes_) return;
   const SessionId session = SessionOf(armed.job.id);
@@ -218,7 +218,7 @@ void JobRunner::Keep(Armed& armed) {
   armed.from_constants = compute::HostProgram::FromConstants{*memory, {}};
 }
 
-void JobRunner::Forget(const Armed& armed) {
+void JobRunner::Forget(const ArmedJob& armed) {
   const uint64_t bytes = armed.job.program->from_constants_bytes();
   const auto found = kept_.find(SessionOf(armed.job.id));
   found->second -= bytes;
@@ -226,11 +226,11 @@ void JobRunner::Forget(const Armed& armed) {
   kept_bytes_ -= bytes;
 }
 
-uint64_t JobRunner::Fire(Armed& armed) {
+uint64_t JobRunner::Fire(ArmedJob& armed) {
   const PreparedJob& job = armed.job;
   PreparedBatch& words = armed.batch.words;
   const uint64_t n = armed.over + 1;
-  if (armed.held == nullptr) words.Begin(n);
+  if (armed.aside_run == nullptr) words.Begin(n);
   const auto define = [&](size_t step) {
     for (const Joint& joint : job.joints) {
       if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
@@ -245,13 +245,13 @@ uint64_t JobRunner::Fire(Armed& armed) {
                 .step_over = job.joints.empty() ? compute::HostProgram::StepOver() : define,
                 .stop = job.stop,
                 .from_constants = armed.from_constants ? &*armed.from_constants : nullptr},
-               armed.held);
+               armed.aside_run);
   if (!status.ok()) {
     armed.failed = true;
     failed_(job.id, status);
     return 0;
   }
-  if (armed.held != nullptr) return job.program->WorkLeft(armed.held->aside);
+  if (armed.aside_run != nullptr) return job.program->WorkLeft(armed.aside_run->aside);
   define(Joint::kAtEnd);
   armed.over = n;
   words.Over(n, 1);

@@ -116,7 +116,7 @@ class JobRunner : public Poller {
 
   // A job, or one section of a job that waits for transfers in between. A job of several sections
   // brings its scratch; a job of one borrows the runner's.
-  struct Posted {
+  struct PostedJob {
     TransferId id;
     const CompiledProgram& program;
     size_t section = 0;
@@ -130,7 +130,7 @@ class JobRunner : public Poller {
   // Runs the job, or goes on with a job that was put aside. `left`: the work that is left if the
   // job was put aside (the status is OK then), else 0. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is
   // no memory to lend. CANCELLED, with how far it got, if it was stopped.
-  absl::Status Run(const Posted& job, uint64_t& left);
+  absl::Status Run(const PostedJob& job, uint64_t& left);
   // A job that was put aside will not go on.
   void Drop(TransferId job);
   // No job runs here, is put aside, or is armed: gives back what is held for the next one.
@@ -162,53 +162,53 @@ class JobRunner : public Poller {
 
  private:
   struct Batch;
-  struct Armed;
+  struct ArmedJob;
   struct Slice;
   // A run that was put aside.
-  struct Held {
-    explicit Held(ScratchMaker& maker) : scratch(maker) {}
+  struct RunAside {
+    explicit RunAside(ScratchMaker& maker) : scratch(maker) {}
     compute::HostProgram::Aside aside;
     Scratch scratch;  // memory that was lent to it
   };
   struct Turn : FairQueue::Item {
-    Turn(const PreparedJob& job, Armed& armed)
+    Turn(const PreparedJob& job, ArmedJob& armed)
         : FairQueue::Item(SessionOf(job.id).value(), job.priority, job.program->work),
           armed(armed) {}
-    Armed& armed;
+    ArmedJob& armed;
   };
-  struct Armed {
-    Armed(PreparedJob job, Batch& batch, ScratchMaker& maker)
+  struct ArmedJob {
+    ArmedJob(PreparedJob job, Batch& batch, ScratchMaker& maker)
         : job(std::move(job)), batch(batch), kept_memory(maker) {}
     PreparedJob job;
     Batch& batch;
     uint64_t over = 0;  // firings that are over
     bool failed = false;
     std::optional<Turn> turn;  // from when a firing waits for its turn until it is over
-    std::unique_ptr<Held> held;
+    std::unique_ptr<RunAside> aside_run;
     Scratch kept_memory;  // for what the job keeps, from the first firing on
     std::optional<compute::HostProgram::FromConstants> from_constants;
   };
   struct Batch {
     PreparedBatch& words;
-    std::vector<std::unique_ptr<Armed>> jobs;
+    std::vector<std::unique_ptr<ArmedJob>> jobs;
   };
 
   // A job of the batch whose next firing may begin and does not wait for its turn yet; null if
   // there is none.
-  Armed* FindReady(const Batch& batch) const;
+  ArmedJob* FindReady(const Batch& batch) const;
   // Whether a firing of a session other than `session` may begin, or waits for its turn.
   bool OthersReady(SessionId session) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
   // Carries out a firing. Returns the work that is left if it was put aside, else 0.
-  uint64_t Fire(Armed& armed);
-  absl::Status RunSlice(const Posted& job, std::unique_ptr<Held>& held);
+  uint64_t Fire(ArmedJob& armed);
+  absl::Status RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run);
   // Frees what a run that was put aside holds.
-  void LetGo(TransferId job, std::unique_ptr<Held>& held);
+  void LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run);
   // Takes memory for what the job keeps, if the bounds allow it.
-  void Keep(Armed& armed);
+  void Keep(ArmedJob& armed);
   // Takes what the job keeps out of the counts.
-  void Forget(const Armed& armed);
+  void Forget(const ArmedJob& armed);
 
   const Listen listen_;
   const Failed failed_;
@@ -218,8 +218,9 @@ class JobRunner : public Poller {
   uint64_t kept_bytes_ = 0;  // bytes that the jobs of all sessions keep
   const std::unique_ptr<Computer> computer_;
   Scratch scratch_;
-  absl::flat_hash_map<TransferId, std::unique_ptr<Held>> held_;  // posted jobs that are put aside
-  uint64_t held_bytes_ = 0;  // scratch of all runs that are put aside
+  absl::flat_hash_map<TransferId, std::unique_ptr<RunAside>>
+      runs_aside_;            // posted jobs that are put aside
+  uint64_t aside_bytes_ = 0;  // scratch of all runs that are put aside
   // The run that is put aside, of each session that has one
   absl::flat_hash_map<SessionId, TransferId> aside_;
   std::atomic<uint64_t> posted_{0}, posted_too_{0};

@@ -68,8 +68,8 @@ class ArenaBook {
   void Unreserve(uint64_t bytes, size_t count = 1);
   const ArenaUse& use() const { return use_; }
 
-  // --- Arenas of the client. The caller has reserved the arena's bytes and slot, unless the arena
-  // is a job's and awaited.
+  // --- Arenas of the client. The caller has reserved the arena (Reserve), unless the arena is a
+  // job's and awaited.
   Arena& Add(std::unique_ptr<Arena> arena);
   // The client's arena of this id. ARENA_NOT_FOUND if it never was this session's; ID_STALE if it
   // was released.

@@ -265,7 +265,7 @@ TEST_F(EnginePeerBoundTest, OffersOverThePeersBoundAreRefused) {
 
 class EnginePeerKeptTest : public EnginePeerTest {
  protected:
-  EnginePeerKeptTest() : EnginePeerTest({.bounds = {.record_bytes_per_peer = 4096}}) {}
+  EnginePeerKeptTest() : EnginePeerTest({.bounds = {.peer_kept_bytes = 4096}}) {}
   // Of ranges that do not touch.
   static Offer LongOffer(uint64_t id, std::string key, size_t ranges) {
     Offer offer = OfferOf(id, std::move(key));

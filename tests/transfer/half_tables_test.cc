@@ -51,7 +51,7 @@ class HalfTablesTest : public testing::Test {
   EngineContext context_{devices_, owners_, peers_, now_, out_};
   TransferMatcher matcher_;
   HalfBook halves_;
-  OfferBook offers_{{.waiting_per_peer = 10, .record_bytes_per_peer = 1 << 20}, 2};
+  OfferBook offers_{{.offers_per_peer = 10, .peer_kept_bytes = 1 << 20}, 2};
   LongWaits long_waits_{context_, halves_, offers_, {}};
   HalfTables tables_{context_, matcher_, offers_, long_waits_};
 };

@@ -33,9 +33,9 @@ void Simulation::CheckBounds(int index) {
                         " halves of transfers with node-", peer, ", more than ",
                         engine_options_.tombstones_per_peer));
     }
-    if (bytes <= engine_options_.bounds.record_bytes_per_peer) continue;
+    if (bytes <= engine_options_.bounds.peer_kept_bytes) continue;
     Fail(absl::StrCat("node-", index, " keeps ", bytes, " bytes for node-", peer, ", more than ",
-                      engine_options_.bounds.record_bytes_per_peer));
+                      engine_options_.bounds.peer_kept_bytes));
   }
   if (view.waiting_pairs() > view.in_flight()) {
     Fail(absl::StrCat("node-", index, " has ", view.waiting_pairs(), " pairs that wait, but ",
