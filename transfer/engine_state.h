@@ -15,6 +15,9 @@
 //
 // Each calls only those above it, but for the hooks of ConvoyRules and of the books.
 //
+// Apart from transfer/engine.h, so that who calls the engine knows nothing of halves
+// (docs/decisions/2026-11-28-the-engine-keeps-its-facade.md).
+//
 // Ownership: `halves` owns every half posted here until its Ended is out; `offers` owns every offer
 // of a peer until its Done is out. A matched pair's state lives in its receive.
 #pragma once
