@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of a half: every step from every state, and the picture of docs/architecture.md.
+// The states of a half: every step from every state, the picture of docs/architecture.md, and the
+// tables of docs/states-of-a-half.md.
 #include "transfer/half_state.h"
 
 #include <gmock/gmock.h>
@@ -8,8 +9,10 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,11 +21,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "transfer/peer_message.h"
 
 namespace ferry {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAreArray;
 using Step = HalfState::Step;
 
@@ -169,14 +174,28 @@ TEST(HalfStateDeathTest, WhatWasNotOfferedIsNotWithdrawn) {
 
 // --- The page.
 
-std::string Page() {
-  std::ifstream file(FERRY_SOURCE "/docs/architecture.md");
+std::string TextOf(const std::string& path) {
+  std::ifstream file(FERRY_SOURCE "/" + path);
   std::ostringstream text;
   text << file.rdbuf();
-  const std::string page = text.str();
-  const size_t begin = page.find("## States of a half");
+  return text.str();
+}
+
+// A section of a page; "" if it has none of this heading.
+std::string Section(const std::string& path, const std::string& heading) {
+  const std::string page = TextOf(path);
+  const size_t begin = page.find("## " + heading + "\n");
   const size_t end = page.find("\n## ", begin);
   return begin == std::string::npos ? "" : page.substr(begin, end - begin);
+}
+
+std::string Picture() {
+  std::string picture;
+  for (const absl::string_view line :
+       absl::StrSplit(Section("docs/architecture.md", "States of a half"), '\n')) {
+    if (line.substr(0, 4) == "    ") absl::StrAppend(&picture, line, "\n");
+  }
+  return picture;
 }
 
 TEST(HalfStateTest, ThePageHasTheRules) {
@@ -190,7 +209,8 @@ TEST(HalfStateTest, ThePageHasTheRules) {
                                 HalfState::Name(rule.to)));
   }
   std::vector<std::string> told;
-  for (absl::string_view line : absl::StrSplit(Page(), '\n')) {
+  const std::string section = Section("docs/states-of-a-half.md", "Steps");
+  for (absl::string_view line : absl::StrSplit(section, '\n')) {
     if (line.substr(0, 3) != "| `") continue;
     line.remove_prefix(2);
     line.remove_suffix(2);
@@ -230,10 +250,7 @@ std::vector<std::string> Arrows(absl::string_view picture) {
 }
 
 TEST(HalfStateTest, ThePictureHasEveryStateAndEveryStep) {
-  std::string picture;
-  for (const absl::string_view line : absl::StrSplit(Page(), '\n')) {
-    if (line.substr(0, 4) == "    ") absl::StrAppend(&picture, line, "\n");
-  }
+  const std::string picture = Picture();
   std::vector<std::string> arrows;
   for (const HalfState::Rule& rule : HalfState::Rules()) {
     for (size_t number = 0; number < kStates; ++number) {
@@ -249,6 +266,58 @@ TEST(HalfStateTest, ThePictureHasEveryStateAndEveryStep) {
   for (const HalfState::Rule& rule : HalfState::Rules()) {
     EXPECT_THAT(picture, HasSubstr(absl::StrCat("-", rule.name)));
   }
+}
+
+// The words behind each of the two marks: "Go" of ">Go, <Go: tcp", or of "`Go`, `Done`".
+std::set<std::string> WordsBehind(absl::string_view text, absl::string_view marks) {
+  std::set<std::string> words;
+  for (size_t at = text.find_first_of(marks); at != absl::string_view::npos;
+       at = text.find_first_of(marks, at + 1)) {
+    size_t end = at + 1;
+    while (end < text.size() && absl::ascii_isalnum(text[end])) ++end;
+    if (end > at + 1) words.emplace(text.substr(at + 1, end - at - 1));
+  }
+  return words;
+}
+
+// The messages that stand on arrows: behind the state that the arrow leads to.
+std::set<std::string> MessagesOnArrows() {
+  std::set<std::string> found;
+  const std::string picture = Picture();
+  for (const absl::string_view line : absl::StrSplit(picture, '\n', absl::SkipEmpty())) {
+    const size_t arrow = line.find("-->");
+    if (arrow != absl::string_view::npos) found.merge(WordsBehind(line.substr(arrow + 3), "<>"));
+  }
+  return found;
+}
+
+// The alternatives of PeerMessage, as its header lists them.
+std::set<std::string> PeerMessages() {
+  const std::string header = TextOf("transfer/peer_message.h");
+  const size_t begin = header.find("std::variant<", header.find("using PeerMessage")) + 13;
+  std::set<std::string> names;
+  for (const absl::string_view name :
+       absl::StrSplit(header.substr(begin, header.find('>', begin) - begin), ',')) {
+    names.emplace(absl::StripAsciiWhitespace(name));
+  }
+  EXPECT_EQ(names.size(), std::variant_size_v<PeerMessage>);
+  return names;
+}
+
+TEST(HalfStateTest, EachMessageStandsOnAnArrowOrInTheTable) {
+  std::set<std::string> in_table;
+  const std::string section = Section("docs/states-of-a-half.md", "Messages on no arrow");
+  for (const absl::string_view line : absl::StrSplit(section, '\n')) {
+    const std::vector<absl::string_view> cells = absl::StrSplit(line, absl::string_view(" | "));
+    if (cells[0].substr(0, 3) == "| `") in_table.merge(WordsBehind(cells[0], "`"));
+  }
+  const std::set<std::string> on_arrows = MessagesOnArrows();
+  const std::set<std::string> all = PeerMessages();
+  EXPECT_THAT(all, IsSupersetOf(on_arrows));
+  for (const std::string& message : all) {
+    EXPECT_NE(on_arrows.contains(message), in_table.contains(message)) << message;
+  }
+  EXPECT_THAT(all, IsSupersetOf(in_table));
 }
 
 }  // namespace
