@@ -153,7 +153,7 @@ def problems_of(path, lines):
 
 
 def sizes_of(sources):
-    """(rule, what, size, text) of functions that are too long and of classes that are too large.
+    """(rule, what, size, text) of functions that are too long and of classes that are too large, of the product alone.
 
     A class is what `FOLDER:NAME` names, with the top folder; X::Impl is X.
     """
