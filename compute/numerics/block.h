@@ -31,6 +31,9 @@ constexpr uint64_t ScaleColumns(uint64_t columns, uint64_t block) {
   return columns / block + (columns % block != 0 ? 1 : 0);
 }
 
+// The next four say slowly what docs/numerics.md defines. Tests hold the executors against them
+// (compute/host/block_loops.h); nothing else calls them.
+
 // The elements for each scale, where a row has `columns` elements and `scale_columns` scales:
 // `explicit_block` if given, for which there may be more scales than needed; else columns /
 // scale_columns, which must be whole.

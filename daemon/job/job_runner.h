@@ -154,7 +154,7 @@ class JobRunner : public Poller {
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
 
-  // Bytes that prepared jobs keep.
+  // Bytes that prepared jobs keep: what MostKept bounds, for tests of the bounds.
   uint64_t kept_bytes() const { return kept_bytes_; }
 
   // How long all runs, firings too, have taken together. Any thread.

@@ -59,7 +59,8 @@ class HostCopier : public Copier {
   [[no_unique_address]] HomeChecker home_;
 };
 
-// Copies on the calling thread alone; streams or not by the total size of `pieces`.
+// Copies on the calling thread alone; streams or not by the total size of `pieces`. HostCopier's
+// way without its helper, which tests hold against memcpy.
 void CopyAlone(absl::Span<const CopyPiece> pieces);
 
 }  // namespace ferry

@@ -3,13 +3,8 @@
 
 #include <openssl/evp.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "absl/strings/escaping.h"
 #include "base/check.h"
-#include "base/status.h"
-#include "tools/ferryctl/file_io.h"
 
 namespace ferry::tools {
 
@@ -36,19 +31,6 @@ std::string Sha256::Finish() {
 std::string Sha256Of(absl::string_view bytes) {
   Sha256 sum;
   sum.Add(bytes);
-  return sum.Finish();
-}
-
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path) {
-  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
-  std::vector<char> chunk(std::size_t{4} << 20);
-  Sha256 sum;
-  for (uint64_t at = 0; at < file.bytes();) {
-    const size_t size = std::min<uint64_t>(chunk.size(), file.bytes() - at);
-    RETURN_IF_ERROR(file.Read(at, chunk.data(), size));
-    sum.Add({chunk.data(), size});
-    at += size;
-  }
   return sum.Finish();
 }
 

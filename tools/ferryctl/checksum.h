@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 struct evp_md_ctx_st;
@@ -29,6 +28,5 @@ class Sha256 {
 };
 
 std::string Sha256Of(absl::string_view bytes);
-absl::StatusOr<std::string> Sha256OfFile(const std::string& path);
 
 }  // namespace ferry::tools

@@ -15,7 +15,8 @@ namespace ferry::tools {
 
 // How far the clock of `other` is ahead of that of `node`, as far as their transfers with each
 // other show it: a receive is not over before its send was posted, and a send is not over before
-// its receive was posted. Zero if their clocks agree with that.
+// its receive was posted. Zero if their clocks agree with that. A part of FlightTrace that tests
+// call by itself.
 absl::Duration ClockAhead(const Flight& node, const Flight& other);
 
 // `flights` is not empty; all times are by the clock of the first.

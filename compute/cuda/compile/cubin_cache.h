@@ -35,7 +35,7 @@ class CubinCache {
   // Adds a kernel; kOwn only. RESOURCE_EXHAUSTED if there is no room for it.
   absl::Status Add(const std::string& key, const CompiledKernel& kernel);
 
-  // How many files were found to be wrong.
+  // How many files were found to be wrong: tells tests that none was, or that those were.
   uint64_t corrupt() const { return corrupt_; }
   // Bytes of all files, as far as this object knows: other processes may add and remove files.
   uint64_t bytes() const { return bytes_; }
