@@ -13,6 +13,7 @@
 #include "daemon/rpc/frame_codec.h"
 #include "daemon/rpc/peer_codec.h"
 #include "daemon/rpc/plain_request.h"
+#include "daemon/rpc/session_use.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/peer/v1/peer_socket.pb.h"
 #include "ferry/v1/session.pb.h"
@@ -24,13 +25,6 @@ absl::Status NotAPacket(const char* socket, const std::string& packet) {
   return Error(absl::StatusCode::kInvalidArgument, Reason::kProtocolError,
                absl::StrCat(socket, ": a packet of ", packet.size(),
                             " bytes is not a request of this protocol"));
-}
-
-void SetLimits(const SessionUse& use, v1::SessionLimits* out) {
-  out->set_bytes(use.bytes);
-  out->set_arenas(use.arenas);
-  out->set_transfers_in_flight(use.transfers_in_flight);
-  out->set_batch_transfers(use.batch_transfers);
 }
 
 // RegisterArena and ArenaLent describe memory by the same fields. An unknown kind stays unknown,
@@ -90,7 +84,7 @@ struct AttachEncoder {
     for (const DeviceInfo& device : welcome.devices) {
       ToProto(device, proto->add_devices());
     }
-    SetLimits(welcome.limits, proto->mutable_limits());
+    SetUse(welcome.limits, proto->mutable_limits());
   }
   void operator()(const AttachArenaRegistered& registered) {
     out.mutable_arena_registered()->set_arena_id(registered.arena.value());

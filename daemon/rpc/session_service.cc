@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/rpc/client_services.h"
+#include "daemon/rpc/session_use.h"
 #include "daemon/rpc/status_proto.h"
 #include "ferry/v1/session.grpc.pb.h"
 
 namespace ferry {
 namespace {
-
-void SetUse(const SessionUse& use, v1::SessionLimits* out) {
-  out->set_bytes(use.bytes);
-  out->set_arenas(use.arenas);
-  out->set_transfers_in_flight(use.transfers_in_flight);
-  out->set_batch_transfers(use.batch_transfers);
-}
 
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:

@@ -32,7 +32,7 @@ PreparedRunner::Bundle::Bundle(Lane& lane, const TransportOp& op)
       trigger(lane, WordsOf(ends, sends)) {}
 
 PreparedRunner::PreparedRunner(Lane& lane, std::unique_ptr<Copier> copier, OpSink sink)
-    : lane_(lane), copier_(std::move(copier)), sink_(std::move(sink)) {}
+    : lane_(lane), copier_(std::move(copier)), answers_(lane, std::move(sink)) {}
 
 PreparedRunner::~PreparedRunner() {
   lane_.RunAndWait([this] {
@@ -44,7 +44,7 @@ PreparedRunner::~PreparedRunner() {
     }
     while (!steps_.empty()) Collect();
     if (polled_) lane_.RemovePoller(this);
-    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
+    answers_.Flush();
   });
   // A task that was posted before finds nothing to do; it must have run before the members go.
   lane_.RunAndWait([] {});
@@ -108,17 +108,9 @@ void PreparedRunner::LetLeave(Bundle& bundle) {
   // The last to leave takes the bundle along.
   for (OpResult& result : std::exchange(bundle.leaving, {})) {
     const TransferId transfer = result.transfer;
-    Answer(std::move(result));
+    answers_.Add(std::move(result));
     Remove(bundle, transfer);
   }
-}
-
-void PreparedRunner::Answer(OpResult result) {
-  answers_.push_back(std::move(result));
-  if (answers_.size() > 1) return;
-  lane_.Post([this] {
-    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
-  });
 }
 
 void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {

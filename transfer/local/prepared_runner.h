@@ -21,6 +21,7 @@
 #include "absl/container/inlined_vector.h"
 #include "device/copier.h"
 #include "device/lane.h"
+#include "transfer/op_answers.h"
 #include "transfer/transport.h"
 #include "transfer/trigger.h"
 
@@ -78,7 +79,6 @@ class PreparedRunner : public Transport, private Poller {
   bool Collect();
   // All bytes of the bundle's firing were moved.
   void EndFiring(Bundle& bundle);
-  void Answer(OpResult result);
   void LetLeave(Bundle& bundle);
   // Takes the member out, and the bundle if that was its last member.
   void Remove(Bundle& bundle, TransferId transfer);
@@ -91,13 +91,12 @@ class PreparedRunner : public Transport, private Poller {
 
   Lane& lane_;
   const std::unique_ptr<Copier> copier_;
-  const OpSink sink_;
+  OpAnswers answers_;
   bool polled_ = false;                    // the lane has it as a poller
   size_t silent_ = 0;                      // bundles whose words a GPU may write
   absl::InlinedVector<Bundle*, 8> steps_;  // by step under way: its bundle
   std::vector<std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
-  std::vector<OpResult> answers_;  // given to the sink by a task
   std::vector<CopyPiece> pieces_;  // pieces of the present step; never grows
 };
 

@@ -23,7 +23,7 @@ NcclBundles::~NcclBundles() {
                   absl::StrCat("prepared ", transfer.ToString(), ": its lane is taken down")));
     }
     if (polled_) lane_.RemovePoller(this);
-    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
+    answers_.Flush();
   });
   // A task that was posted before finds nothing to do; it must have run before the members go.
   lane_.RunAndWait([] {});
@@ -64,16 +64,8 @@ uint64_t NcclBundles::Abort(TransferId transfer, uint32_t attempt, const absl::S
   bundle.bytes -= half->part.bytes;
   bundle.halves.erase(half);
   if (bundle.halves.empty()) bundles_.erase(number);
-  Answer({transfer, attempt, why});
+  answers_.Add({transfer, attempt, why});
   return number;
-}
-
-void NcclBundles::Answer(OpResult result) {
-  answers_.push_back(std::move(result));
-  if (answers_.size() > 1) return;
-  lane_.Post([this] {
-    if (!answers_.empty()) sink_(std::exchange(answers_, {}));
-  });
 }
 
 std::vector<GroupPart> NcclBundles::PartsOf(uint64_t number, uint64_t offset,

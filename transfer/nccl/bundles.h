@@ -24,6 +24,7 @@
 #include "device/lane.h"
 #include "device/prepared_batch.h"
 #include "transfer/nccl/group_part.h"
+#include "transfer/op_answers.h"
 #include "transfer/transport.h"
 #include "transfer/trigger.h"
 
@@ -46,7 +47,7 @@ class NcclBundles : private Poller {
   using Wanted = std::function<void(uint64_t bundle)>;
 
   NcclBundles(Lane& lane, OpSink sink, Wanted wanted)
-      : lane_(lane), sink_(std::move(sink)), wanted_(std::move(wanted)) {}
+      : lane_(lane), answers_(lane, std::move(sink)), wanted_(std::move(wanted)) {}
   // Answers the halves that are left with ABORTED, and waits for the lane. Not from the lane.
   ~NcclBundles() override;
 
@@ -72,8 +73,6 @@ class NcclBundles : private Poller {
     Trigger trigger;     // a firing has begun when `wanted_` was called for it
   };
 
-  void Answer(OpResult result);
-
   bool Poll() override;
   bool Busy() const override { return false; }
   bool Watching() const override { return !bundles_.empty(); }
@@ -82,13 +81,12 @@ class NcclBundles : private Poller {
   bool PrepareToPark() override;
 
   Lane& lane_;
-  const OpSink sink_;
+  OpAnswers answers_;
   const Wanted wanted_;
   bool polled_ = false;  // the lane has it as a poller
   absl::btree_map<uint64_t, std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, std::pair<uint64_t, uint64_t>>
-      places_;                     // by transfer and attempt: its bundle and place
-  std::vector<OpResult> answers_;  // given to the sink by a task
+      places_;  // by transfer and attempt: its bundle and place
   [[no_unique_address]] HomeChecker home_;
 };
 

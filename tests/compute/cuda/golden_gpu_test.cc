@@ -3,8 +3,6 @@
 // sources of its kernels.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -16,18 +14,10 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/golden_files.h"
 
 namespace ferry::compute {
 namespace {
-
-std::vector<std::string> GpuGoldens() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GOLDEN_DIRECTORY)) {
-    names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 class GoldenGpuTest : public ::testing::TestWithParam<std::string> {};
 
@@ -48,7 +38,7 @@ TEST_P(GoldenGpuTest, IsThePlan) {
   EXPECT_EQ(ToText(*plan, true), parts[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenGpuTest, ::testing::ValuesIn(GpuGoldens()),
+INSTANTIATE_TEST_SUITE_P(All, GoldenGpuTest, ::testing::ValuesIn(GoldenFiles(GOLDEN_DIRECTORY)),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -3,8 +3,6 @@
 // after it. Both parse back and are good programs, and the pass has nothing left to do.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,18 +13,10 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/golden_files.h"
 
 namespace ferry::compute {
 namespace {
-
-std::vector<std::string> GoldenFiles() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GOLDEN_DIRECTORY)) {
-    names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 Program Good(const std::string& text) {
   ParsedText parsed = Parse(text);
@@ -58,7 +48,7 @@ TEST_P(GoldenPassesTest, IsWhatThePassMakes) {
   EXPECT_EQ(Print(pass(after)), Print(after));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenPassesTest, ::testing::ValuesIn(GoldenFiles()),
+INSTANTIATE_TEST_SUITE_P(All, GoldenPassesTest, ::testing::ValuesIn(GoldenFiles(GOLDEN_DIRECTORY)),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -3,8 +3,6 @@
 // its steps.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -15,19 +13,11 @@
 #include "compute/plan/plan.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/golden_files.h"
 #include "tests/compute/plan/symbolic_run.h"
 
 namespace ferry::compute {
 namespace {
-
-std::vector<std::string> GoldenFiles() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GOLDEN_DIRECTORY)) {
-    names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 void CheckPrograms(const std::vector<Step>& steps) {
   for (const Step& step : steps) {
@@ -57,7 +47,7 @@ TEST_P(GoldenPlanTest, IsThePlan) {
   EXPECT_EQ(of_plan.problems(), std::vector<std::string>());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenPlanTest, ::testing::ValuesIn(GoldenFiles()),
+INSTANTIATE_TEST_SUITE_P(All, GoldenPlanTest, ::testing::ValuesIn(GoldenFiles(GOLDEN_DIRECTORY)),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
