@@ -147,14 +147,17 @@ class OwnCopy {
     return FromCuda(driver_, driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
                     "make a stream");
   }
-  absl::StatusOr<absl::Duration> Copy() {
+  // So many copies, one behind the other.
+  absl::StatusOr<absl::Duration> Copy(int count) {
     const int64_t start = tools::MonotonicNanoseconds();
-    RETURN_IF_ERROR(
-        FromCuda(driver_,
-                 driver_.cuMemcpyPeerAsync(memory_ + bytes_, driver_.context(0), memory_,
-                                           driver_.context(0), bytes_, stream_),
-                 "copy within a GPU"));
-    RETURN_IF_ERROR(AwaitStream(driver_, stream_, "await the copy"));
+    for (int i = 0; i < count; ++i) {
+      RETURN_IF_ERROR(
+          FromCuda(driver_,
+                   driver_.cuMemcpyPeerAsync(memory_ + bytes_, driver_.context(0), memory_,
+                                             driver_.context(0), bytes_, stream_),
+                   "copy within a GPU"));
+    }
+    RETURN_IF_ERROR(AwaitStream(driver_, stream_, "await the copies"));
     return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
   }
 
@@ -178,24 +181,29 @@ class ProgramBench {
     if (!opened.ok()) return FromFerry(opened.status());
     const auto device = static_cast<uint64_t>(nodes_.Gpu(0, 0));
     constexpr uint64_t kAlignment = 4096;
-    Result<Arena> arena =
-        opened->CreateArena(device, made.bytes() + made.buffers.size() * kAlignment);
+    const int count = tiny ? 1 : kRuns;
+    Result<Arena> arena = opened->CreateArena(
+        device, static_cast<uint64_t>(count) * (made.bytes() + made.buffers.size() * kAlignment));
     if (!arena.ok()) return FromFerry(arena.status());
     Result<Program> program = Program::Compile(*opened, device, made.text);
     if (!program.ok()) return FromFerry(program.status());
-    std::vector<Binding> bindings;
+    std::vector<ProgramRun> runs;  // each with memory of its own
     uint64_t at = 0;
-    for (const auto& [name, bytes] : made.buffers) {
-      bindings.push_back({name, arena->Range(at, bytes)});
-      at += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    for (int i = 0; i < count; ++i) {
+      std::vector<Binding> bindings;
+      for (const auto& [name, bytes] : made.buffers) {
+        bindings.push_back({name, arena->Range(at, bytes)});
+        at += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      runs.push_back(program->Run(bindings));
     }
-    Result<Prepared> prepared = PreparePrograms(*opened, device, {program->Run(bindings)});
+    Result<Prepared> prepared = PreparePrograms(*opened, device, runs);
     if (!prepared.ok()) return FromFerry(prepared.status());
     return tiny ? AddLatency(made, *prepared) : AddSpeed(made, *prepared);
   }
 
  private:
-  static constexpr int kRow = 10;  // firings, or copies, one after the other
+  static constexpr int kRuns = 10;  // of one firing, or copies, one behind the other
 
   static absl::StatusOr<absl::Duration> Fire(Prepared& prepared) {
     const int64_t start = tools::MonotonicNanoseconds();
@@ -210,14 +218,14 @@ class ProgramBench {
     RETURN_IF_ERROR(copy.Make(made.bytes() / 2));
     std::vector<absl::Duration> fired, copied;
     for (int round = 0; round < rounds_ + 1; ++round) {
-      // In rows: the first of a row has the GPU change from one process to the other.
-      for (int i = 0; i < kRow; ++i) {
+      // Several in a row: the first has the GPU change from one process to the other.
+      for (int i = 0; i < 3; ++i) {
         ASSIGN_OR_RETURN(const absl::Duration of_us, Fire(prepared));
-        if (round > 0 && i > 0) fired.push_back(of_us);  // once the kernel is loaded
+        if (round > 0 && i > 0) fired.push_back(of_us / kRuns);  // once the kernel is loaded
       }
-      for (int i = 0; i < kRow; ++i) {
-        ASSIGN_OR_RETURN(const absl::Duration of_copy, copy.Copy());
-        if (round > 0 && i > 0) copied.push_back(of_copy);
+      for (int i = 0; i < 3; ++i) {
+        ASSIGN_OR_RETURN(const absl::Duration of_copy, copy.Copy(kRuns));
+        if (round > 0 && i > 0) copied.push_back(of_copy / kRuns);
       }
     }
     Row row;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,12 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/lingering.h"
-
 namespace ferry {
 namespace {
-
-using ::ferry::testing::Lingering;
 
 template <typename Condition>
 bool Eventually(Condition condition) {
@@ -69,6 +66,30 @@ void SendFd(int socket, int fd) {
   memcpy(CMSG_DATA(header), &fd, sizeof(int));
   EXPECT_EQ(sendmsg(socket, &message, 0), 1);
 }
+
+// A socket whose close() waits until `reader` is closed.
+struct Lingering {
+  Lingering() {
+    const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const to = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener.get(), to, size), 0);
+    EXPECT_EQ(listen(listener.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener.get(), to, &size), 0);
+    fd.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), to, size), 0);
+    reader.Reset(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(1 << 16);
+    while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    const linger wait{1, 3600};
+    EXPECT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait)), 0);
+  }
+  UniqueFd fd, reader;
+};
 
 // Of all but sockets: a file of FUSE is as slow as whoever serves it.
 std::atomic<bool> gate_open = false;
