@@ -53,18 +53,21 @@ def current_handle(ordinal: int) -> int:
     return 0 if torch is None else int(torch.cuda.current_stream(ordinal).cuda_stream)
 
 
-def current_for_dlpack(ordinal: int) -> int:
-    """The current stream, by the number that DLPack has for it."""
-    refuse_capture("a tensor of a GPU was to be sent or received")
-    return current_handle(ordinal) or _LEGACY
-
-
 @contextlib.contextmanager
 def _current(ordinal: int) -> Iterator[int]:
     """The current stream of a GPU, which is the thread's current one meanwhile."""
     torch = torch_cuda()
     with _cuda.driver().current(ordinal) if torch is None else torch.cuda.device(ordinal):
         yield current_handle(ordinal)
+
+
+@contextlib.contextmanager
+def current_for_dlpack(ordinal: int) -> Iterator[int]:
+    """The current stream, by the number that DLPack has for it. The GPU is the thread's current one meanwhile: PyTorch
+    exports no tensor of another one."""
+    refuse_capture("a tensor of a GPU was to be sent or received")
+    with _current(ordinal) as stream:
+        yield stream or _LEGACY
 
 
 def follow(ordinal: int, stream: Optional[int]) -> None:

@@ -101,7 +101,8 @@ def _dlpack_view(array: Any) -> View:
         ordinal, said = -1, _dlpack.describe(array)
     elif kind in _dlpack.OF_CUDA:
         # Its owner has the current stream wait for what writes to it.
-        said = _dlpack.describe(array, stream=_streams.current_for_dlpack(ordinal))
+        with _streams.current_for_dlpack(ordinal) as stream:
+            said = _dlpack.describe(array, stream=stream)
     else:
         raise UnimplementedError(
             f"the tensor is on DLPack device {int(kind)}:{ordinal}; this package takes tensors of host memory and of CUDA "

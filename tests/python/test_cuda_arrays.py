@@ -96,6 +96,27 @@ def test_an_array_goes_and_comes_from_where_it_is(here, memory, kind, key):
     here.imports.clear()
 
 
+class Strict(Producer):
+    """As PyTorch's tensors: exported only while their GPU is the thread's current one."""
+
+    def __dlpack__(self, *, stream=None):
+        current = ctypes.c_int()
+        self.memory.driver("cuCtxGetDevice", ctypes.byref(current))
+        if current.value != self.memory.device.index:
+            raise BufferError(f"Expected: {self.memory.device.index}. Current device: {current.value}.")
+        return super().__dlpack__(stream=stream)
+
+
+def test_its_gpu_is_the_current_one_while_it_exports(here, gpus):
+    segment = gpus.malloc(4 * MIB, 1)
+    memory = fake_torch.Tensor(segment, (1000,), 1)
+    memory.driver = gpus
+    with gpus.current(0):
+        assert "a segment of cudaMalloc" in here.explain(Strict(memory))
+    here.imports.clear()
+    gpus.free(segment, 1)
+
+
 def test_of_one_stride_too(here, memory, key):
     rows = Interfaced(memory((4, 100), strides=(1000, 1)))
     assert here.explain(rows).startswith("zero-copy: 4 blocks, one every 1000 bytes")
