@@ -346,8 +346,12 @@ void ShapeFinder::ChooseTile() {
   if (shape_.rows || shape_.loop.has_rows || vector == 1) return;
   for (ValueId id = 0; id < shape_.values.size() && !shape_.tile; ++id) {
     const Value& value = shape_.values[id];
-    if (value.source != id || value.kind != Kind::kMemory || value.views.size() != 1) continue;
-    if (Elements(id) == shape_.loop.elements) shape_.tile = TransposeTileOf(value.views[0], vector);
+    if (value.source != id || value.kind != Kind::kMemory || value.views.size() != 1 ||
+        Elements(id) != shape_.loop.elements || InfoOf(TypeOf(id)).bits < 8 ||
+        !shape_.AlignmentOf(value, TypeOf(id))) {
+      continue;
+    }
+    shape_.tile = TransposeTileOf(value.views[0], vector);
   }
   if (shape_.tile) shape_.vector = shape_.unroll = vector;
 }

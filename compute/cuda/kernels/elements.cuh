@@ -54,15 +54,18 @@ FERRY_DEVICE T Divide(T a, T b) {
   })
 }
 
-// What many numbers are divided by. Where both have exponents of -60 to 60, as nearly always, a
-// division is a product with the rounded reciprocal, corrected twice by what is left over: the
-// second time it is rounded as the quotient itself would be (P. Markstein, Computation of elementary
-// functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34, 1990, theorem 7).
+// A number that many others are divided by. Where the magnitudes of both are from 2^-60 to below
+// 2^60, as nearly always, DivideBy multiplies by the rounded reciprocal, and corrects the product
+// twice by what is left over. By Markstein's theorem the second correction gives the quotient as
+// IEEE rounds it, since the first one leaves at most one unit in the last place (P. Markstein,
+// Computation of elementary functions on the IBM RISC System/6000 processor, IBM J. Res. Dev. 34,
+// 1990).
 struct Divisor {
   f32 value;
   f32 reciprocal;
-  u32 range;  // of twice the bits of numbers of these exponents; 0 if `value` is none
+  u32 range;  // kDividedRange, or 0 if the magnitude of `value` is another
 };
+// Of a number's bits without the sign, shifted left by one.
 constexpr u32 kLeastDivided = (127u - 60u) << 24;
 constexpr u32 kDividedRange = 120u << 24;
 FERRY_DEVICE Divisor DivisorOf(f32 value) {
@@ -72,7 +75,7 @@ FERRY_DEVICE Divisor DivisorOf(f32 value) {
 FERRY_DEVICE bool IsPlain(f32 a, const Divisor& b) {
   return (BitCast<u32>(a) << 1) - kLeastDivided < b.range;
 }
-// `plain`: IsPlain(a, b).
+// `plain`: IsPlain(a, b) is known to be true.
 template <bool plain>
 FERRY_DEVICE f32 DivideBy(f32 a, const Divisor& b) {
   if constexpr (plain) {
