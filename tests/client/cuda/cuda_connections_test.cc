@@ -39,6 +39,22 @@ class CudaConnectionsTest : public CudaStreamTest {
     return true;
   }
 
+  // Has as many streams wait as may, for what somebody posts some day: 'over' counter 50.
+  void ParkStreams(Session& session) {
+    for (uint32_t i = 0; i < most(); ++i) {
+      ASSERT_OK(cuda::WaitOver(session, MakeStream(), kSomeday, i + 1));
+    }
+  }
+  // Posts that, and waits for all streams.
+  void FreeStreams(Session& session) {
+    PostOptions options;
+    options.over_timeline = kSomeday;
+    ASSERT_OK(
+        session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options));
+    for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  }
+
+  static constexpr uint32_t kSomeday = 50;
   uint32_t connections_ = 0;
 };
 
@@ -89,9 +105,7 @@ TEST_F(CudaConnectionsTest, WhatIsPostedAndUndefinedIsRefusedPastTheBound) {
   auto from = session.CreateArena(kGpu, 4096);
   auto to = session.CreateArena(kOtherGpu, 4096);
   ASSERT_OK(to);
-  for (uint32_t i = 0; i < most(); ++i) {
-    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));  // posted by somebody, some day
-  }
+  ParkStreams(session);
   CUstream stream = MakeStream();
   EXPECT_THAT(std::string(cuda::WaitOver(session, stream, 50, 1).message()),
               HasSubstr("not posted yet"));
@@ -104,12 +118,7 @@ TEST_F(CudaConnectionsTest, WhatIsPostedAndUndefinedIsRefusedPastTheBound) {
     ASSERT_OK(cuda::Define(session, streams_[0], 3, 7));
     EXPECT_THAT(std::string(cuda::Wait(send, stream).message()), HasSubstr("not posted yet"));
   }
-  PostOptions options;
-  options.over_timeline = 50;
-  auto all =
-      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options);
-  ASSERT_OK(all);
-  for (CUstream one : streams_) EXPECT_CUDA(cuStreamSynchronize(one));
+  FreeStreams(session);
   if (most() == 0) ASSERT_OK(cuda::Define(session, stream, 3, 7));
   EXPECT_CUDA(cuStreamSynchronize(stream));
   Ring(session);
@@ -123,9 +132,7 @@ TEST_F(CudaConnectionsTest, TheHostWaitsForHalvesThatHaveYetToMeet) {
   auto from = session.CreateArena(kGpu, 4096);
   auto to = session.CreateArena(kOtherGpu, 4096);
   ASSERT_OK(to);
-  for (uint32_t i = 0; i < most(); ++i) {
-    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));
-  }
+  ParkStreams(session);
   CUstream consumer = MakeStream();
   Batch receive = PostReceive(session, *to, "far", kGpu);
   Batch send = PostSend(session, *from, "far", kOtherGpu);
@@ -140,11 +147,7 @@ TEST_F(CudaConnectionsTest, TheHostWaitsForHalvesThatHaveYetToMeet) {
   EXPECT_EQ(cuda::Counts().host_waits, 1u);
   EXPECT_EQ(cuda::Counts().would_deadlock, 0u);
   ASSERT_OK(send.Wait(kSoon));
-  PostOptions options;
-  options.over_timeline = 50;
-  ASSERT_OK(
-      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options));
-  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  FreeStreams(session);
 }
 
 TEST_F(CudaConnectionsTest, TheHostWaitsForWhatIsOnItsWay) {
@@ -153,9 +156,7 @@ TEST_F(CudaConnectionsTest, TheHostWaitsForWhatIsOnItsWay) {
   auto from = session.CreateArena(kGpu, 4096);
   auto to = session.CreateArena(kOtherGpu, 4096);
   ASSERT_OK(to);
-  for (uint32_t i = 0; i < most(); ++i) {
-    ASSERT_OK(cuda::WaitOver(session, MakeStream(), 50, i + 1));
-  }
+  ParkStreams(session);
   std::string made(4096, 'm');
   EXPECT_CUDA(cuMemHostRegister(made.data(), made.size(), 0));
   CUstream producer = MakeStream(), consumer = MakeStream();
@@ -176,11 +177,7 @@ TEST_F(CudaConnectionsTest, TheHostWaitsForWhatIsOnItsWay) {
   opens.join();
   EXPECT_EQ(cuda::Counts().host_waits, 1u);
   ASSERT_OK(receive.Wait(Duration{0}));
-  PostOptions options;
-  options.over_timeline = 50;
-  ASSERT_OK(
-      session.Send(kGpu, std::vector<Transfer>(std::max(most(), 1u), Keyed("echo")), options));
-  for (CUstream stream : streams_) EXPECT_CUDA(cuStreamSynchronize(stream));
+  FreeStreams(session);
   EXPECT_CUDA(cuMemHostUnregister(made.data()));
 }
 

@@ -16,7 +16,7 @@
 #include "compute/numerics/convert.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
-#include "compute/program/verify.h"
+#include "tests/compute/parsed_program.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/reference/evaluate.h"
 
@@ -102,14 +102,7 @@ class RandomLoop {
         "\n  %m = multiply %x, %g\n  %sum = reduce %m reduction=sum dimensions=[",
         absl::StrJoin(reduced, ","), "]\n", body, "  %new = add %carried, %", value,
         "\n  yield %new\nstore @y, %r\n");
-    ParsedText parsed = Parse(text);
-    for (const TextProblem& problem : parsed.problems) {
-      ADD_FAILURE() << problem.line << ": " << problem.text << "\n" << text;
-    }
-    for (const Problem& problem : Verify(parsed.program)) {
-      ADD_FAILURE() << ToString(parsed.program, problem) << "\n" << text;
-    }
-    return std::move(parsed.program);
+    return testing::ParsedProgram(text);
   }
 
  private:

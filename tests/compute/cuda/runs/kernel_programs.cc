@@ -13,8 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "compute/program/text.h"
-#include "compute/program/verify.h"
+#include "tests/compute/parsed_program.h"
 
 namespace ferry::compute::testing {
 namespace {
@@ -43,16 +42,7 @@ class Lines {
   }
   void Line(const std::string& line) { absl::StrAppend(&ops_, line, "\n"); }
 
-  Program Make() const {
-    ParsedText parsed = Parse(absl::StrCat("program 1\n", buffers_, ops_));
-    for (const TextProblem& problem : parsed.problems) {
-      ADD_FAILURE() << problem.line << ": " << problem.text << "\n" << buffers_ << ops_;
-    }
-    for (const Problem& problem : Verify(parsed.program)) {
-      ADD_FAILURE() << ToString(parsed.program, problem) << "\n" << buffers_ << ops_;
-    }
-    return std::move(parsed.program);
-  }
+  Program Make() const { return ParsedProgram(absl::StrCat("program 1\n", buffers_, ops_)); }
 
  private:
   int count_ = 0;

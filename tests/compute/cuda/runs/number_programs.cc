@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/compute/cuda/runs/number_programs.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "compute/program/text.h"
-#include "compute/program/verify.h"
+#include "tests/compute/parsed_program.h"
 
 namespace ferry::compute::testing {
 namespace {
 
-Program Parsed(const std::string& text) {
-  ParsedText parsed = Parse(text);
-  for (const TextProblem& problem : parsed.problems) {
-    ADD_FAILURE() << problem.line << ": " << problem.text << "\n" << text;
-  }
-  for (const Problem& problem : Verify(parsed.program)) {
-    ADD_FAILURE() << ToString(parsed.program, problem) << "\n" << text;
-  }
-  return std::move(parsed.program);
-}
-
-// Every `count`-th number of a type, of which `bits` is the unsigned type, as the others.
+// Conversions of the first `count` multiples of 2^shift, as bits of type `from`, to other types.
+// `bits` is the unsigned type of as many bits.
 Program Conversions(absl::string_view from, uint64_t count, absl::string_view bits, int shift) {
   const std::string dims = absl::StrCat("[", count, "]");
   std::string buffers = "program 1\n";
@@ -49,7 +35,7 @@ Program Conversions(absl::string_view from, uint64_t count, absl::string_view bi
       store(DType::kF8E8M0FNU, absl::StrCat(mode, rounding));
     }
   }
-  return Parsed(absl::StrCat(buffers, ops));
+  return ParsedProgram(absl::StrCat(buffers, ops));
 }
 
 }  // namespace
@@ -64,7 +50,7 @@ std::vector<Program> QuotientPrograms() {
   // The bits that are kept of random ones, those that are added, and what a row is divided by.
   const auto masked = [](uint32_t kept, uint32_t added, absl::string_view reduction) {
     constexpr absl::string_view kDims = "[256,1024]\n";
-    return Parsed(absl::StrCat(
+    return ParsedProgram(absl::StrCat(
         "program 1\nbuffer @x read 1048576\nbuffer @y write 1048576\n%n = input @x : u32", kDims,
         "%k = constant splat=", kept, " : u32", kDims, "%o = constant splat=", added, " : u32",
         kDims, "%l = and %n, %k\n%h = or %l, %o\n%v = bitcast_convert %h : f32", kDims,
