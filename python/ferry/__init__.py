@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ferry._version import __version__
 
 if TYPE_CHECKING:
+    from ferry._devices import Device
     from ferry._future import Future, Prepared
     from ferry._memory import Tensor
     from ferry._post import Blocks, Ranges
-    from ferry._session import Device, Session
+    from ferry._session import Session
     from ferry.errors import (
         AbortedError,
         AlreadyExistsError,
@@ -49,7 +50,7 @@ _HOMES = {
     "Tensor": "_memory",
     "Blocks": "_post",
     "Ranges": "_post",
-    "Device": "_session",
+    "Device": "_devices",
     "Session": "_session",
     "LocalNode": "node",
     "local_node": "node",

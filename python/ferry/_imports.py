@@ -173,11 +173,13 @@ class PoolPlaces:
             return None
         arena = self._arenas.get(handle)
         if arena is None:
-            self._pool = self._session._pool()
+            if self._pool is None:
+                self._pool = self._session._pool()
             if self._pool is None:
                 return None
             device, nbytes = self._lib.ferry_arena_device(handle), self._lib.ferry_arena_bytes(handle)
+            place = view.address - self._offset.value, view.ordinal
             # The memory stays as long as the tensors in it, which their items keep.
-            arena = self._arenas[handle] = Arena(self._pool, handle, device, nbytes, keeps=view.owner)
+            arena = self._arenas[handle] = Arena(self._pool, handle, device, nbytes, keeps=view.owner, place=place)
         begin = self._offset.value
         return [(arena, begin, reach)] if begin + reach <= arena.nbytes else None

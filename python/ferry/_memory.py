@@ -33,17 +33,32 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 
 
 class Arena:
-    """One allocation that the daemon sees too, freed with its last tensor. `address` is of this process. `keeps`: whose handle
-    it is, if it is not this one's to free. `ordinal`: the GPU's in this process, -1 of host memory. `lane`: the stream that
-    copies into it, for which alone it may be used again; `events`: over when no stream uses it any more, None: unknown."""
+    """One allocation that the daemon sees too, freed with its last tensor.
+
+    address: of this process.
+    keeps: whose handle it is, if it is not this one's to free.
+    place: address and ordinal; None: the library is asked.
+    ordinal: the GPU's in this process, -1 of host memory.
+    lane: the stream that copies into it, for which alone it may be used again.
+    events: over when no stream uses it any more; None: unknown.
+    """
 
     _getpid = staticmethod(os.getpid)  # of its own: at the interpreter's end it may go after its module's names
 
-    def __init__(self, session: Any, handle: int, device: int, nbytes: int, keeps: Any = None) -> None:
+    def __init__(
+        self,
+        session: Any,
+        handle: int,
+        device: int,
+        nbytes: int,
+        keeps: Any = None,
+        place: Optional[tuple[int, int]] = None,
+    ) -> None:
         lib = _abi.library()
         self.session, self.handle, self.device, self.nbytes, self.keeps = session, handle, device, nbytes, keeps
-        self.address: int = lib.ferry_arena_data(handle) or 0
-        self.ordinal: int = lib.ferry_arena_cuda_device(handle)
+        if place is None:
+            place = lib.ferry_arena_data(handle) or 0, lib.ferry_arena_cuda_device(handle)
+        self.address, self.ordinal = place
         self.lane: Optional[int] = None
         self.events: Optional[list[int]] = None
         self._free, self._settle, self._pid = lib.ferry_arena_free, _cuda.settle, os.getpid()

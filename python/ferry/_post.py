@@ -21,6 +21,7 @@ assert _TRANSFER.size == ctypes.sizeof(_abi.Transfer) and _RANGE.size == ctypes.
 # A call holds 1 MiB as it is coded; these are at least what an entry, and a range or an index, come to.
 _CALL_BYTES = 900_000
 _ENTRY_BYTES, _PIECE_BYTES = 160, 32
+FIRST_BYTES = 256 << 20  # of a large tree, which take a GPU as long as a call: see `parted`
 
 
 class Ranges:
@@ -129,14 +130,28 @@ class Places:
         return place
 
 
-def placed(session: Any, view: View) -> tuple[Optional[Where], str]:
-    """Places.find, of one view."""
-    return Places(session).find(view)
-
-
 def place_of(session: Any, view: View) -> Optional[Where]:
     """Places.of, of one view."""
     return Places(session).of(view)
+
+
+def explained(session: Any, tensor: Any) -> str:
+    """What Session.explain says."""
+    view = view_of(tensor)
+    where, how = Places(session).find(view)
+    if where is None and view.ordinal >= 0:
+        return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
+    if where is None:
+        return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
+    how = f" ({how})" if how else ""
+    if isinstance(where, list) and len(where) == 1:
+        arena, offset, length = where[0]
+        return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}{how}"
+    device = arena_of(where).device
+    if isinstance(where, list):
+        return f"zero-copy: {len(where)} ranges, of {len(where)} arenas on device {device}{how}"
+    assert not hasattr(where, "indices")
+    return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
 
 
 def _table(places: Places, blocks: Blocks) -> Table:
@@ -183,6 +198,19 @@ class Copies(NamedTuple):
 
     arenas: list[Arena]
     nbytes: int
+
+
+def parted(leaves: Sequence[tuple[bytes, Any]]) -> Iterable[Sequence[tuple[bytes, Any]]]:
+    """The leaves of a large tree in parts, each of twice the bytes of the one before: the first ones move while the others are
+    looked at, which takes some 15 us a tensor of a GPU."""
+    begin, nbytes, enough = 0, 0, FIRST_BYTES
+    for i, (_, leaf) in enumerate(leaves, 1):
+        nbytes += getattr(leaf, "nbytes", 0)
+        if nbytes >= enough:
+            yield leaves[begin:i]
+            begin, nbytes, enough = i, 0, 2 * enough
+    if begin < len(leaves):
+        yield leaves[begin:]
 
 
 def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:

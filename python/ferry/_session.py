@@ -9,16 +9,18 @@ import logging
 import operator
 import os
 import weakref
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional, Union
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional, Union
 
 from ferry import _abi, _columns, _cuda
 from ferry._counters import Counters
+from ferry._devices import Device, DeviceLike, of_cluster, of_node
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
 from ferry._imports import Imports
 from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
-from ferry._post import Item, arena_of, coded, items_of, placed, post, split
+from ferry._options import domain_of, post_options, seconds
+from ferry._post import Copies, Item, arena_of, coded, explained, items_of, parted, post, split
 from ferry._stage import Kept, Stage
 from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
@@ -27,49 +29,6 @@ from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotAllowedError, NotFoundError, check, invalid, not_allowed
 
 log = logging.getLogger("ferry")
-DOMAIN_BYTES = 32
-
-
-class Device(NamedTuple):
-    """A device of the cluster. `id` is global; `kind` is "host" or "gpu", "" if its daemon was not heard of yet."""
-
-    id: int
-    kind: str
-    name: str
-    node: str
-    local: bool
-
-
-DeviceLike = Union[int, str, Device]
-_KINDS = {0: "", 1: "host", 2: "gpu"}
-
-
-def domain_of(domain: Union[str, bytes, None]) -> bytes:
-    """`domain`, else what the file that $FERRY_DOMAIN_FILE names holds, without the end of its line; b"": the uid's."""
-    if domain is None:
-        path = os.environ.get("FERRY_DOMAIN_FILE")
-        if not path:
-            return b""
-        try:
-            with open(path, "rb") as file:
-                made = file.read(4096).rstrip(b"\r\n")
-        except OSError as error:
-            raise invalid(f"FERRY_DOMAIN_FILE: {error}", "domain") from None
-        if not made:
-            raise invalid(f"FERRY_DOMAIN_FILE: {path} is empty; it holds the job's secret name", "domain")
-    else:
-        made = domain.encode() if isinstance(domain, str) else bytes(domain)
-    if len(made) > DOMAIN_BYTES:
-        raise invalid(f"a domain has at most {DOMAIN_BYTES} bytes, not {len(made)}", "domain")
-    return made
-
-
-def seconds(given: Any, what: str, form: str) -> float:
-    """A time that somebody gave as an argument, as a number; what is none is refused by the argument's name."""
-    try:
-        return float(given + 0)  # of text there is no sum, though it may be made a number
-    except TypeError:
-        raise invalid(f"a {what} is a time in {form}, not {given!r}", what) from None
 
 
 class Session:
@@ -120,10 +79,8 @@ class Session:
         self._limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
         node = self.node
-        found = [lib.ferry_session_device(self.handle, i) for i in range(lib.ferry_session_devices(self.handle))]
-        self.devices: tuple[Device, ...] = tuple(
-            Device(one.global_device_id, _KINDS.get(one.kind, ""), one.name.decode(), node, True) for one in found
-        )
+        found = [lib.ferry_session_device(handle, i) for i in range(lib.ferry_session_devices(handle))]
+        self.devices = tuple(of_node(one, node) for one in found)
         self._counters = Counters(self.handle, len(self.devices))
         self._gpus = {one.global_device_id: bytes(one.uuid) for one in found if one.kind == 2}
 
@@ -196,16 +153,7 @@ class Session:
 
     def cluster_devices(self) -> tuple[Device, ...]:
         """The devices that the daemon knows now, of all nodes: a call to it. UnavailableError while it is away."""
-        lib, listed = _abi.library(), ctypes.c_void_p()
-        check(lib.ferry_cluster_devices(self.handle, ctypes.byref(listed)))
-        try:
-            found = [lib.ferry_device_list_at(listed, i) for i in range(lib.ferry_device_list_size(listed))]
-            made = tuple(
-                Device(one.global_device_id, _KINDS.get(one.kind, ""), one.name.decode(), one.node.decode(), bool(one.local))
-                for one in found
-            )
-        finally:
-            lib.ferry_device_list_free(listed)
+        made = of_cluster(self.handle)
         self._cluster = {f"{device.node}/{device.name}": device for device in made if device.name}
         return made
 
@@ -272,21 +220,7 @@ class Session:
     def explain(self, tensor: Any) -> str:
         """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
         would."""
-        view = view_of(tensor)
-        where, how = placed(self, view)
-        if where is None and view.ordinal >= 0:
-            return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
-        if where is None:
-            return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
-        how = f" ({how})" if how else ""
-        if isinstance(where, list) and len(where) == 1:
-            arena, offset, length = where[0]
-            return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}{how}"
-        device = arena_of(where).device
-        if isinstance(where, list):
-            return f"zero-copy: {len(where)} ranges, of {len(where)} arenas on device {device}{how}"
-        assert not hasattr(where, "indices")
-        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
+        return explained(self, tensor)
 
     # ---- Transfers
 
@@ -321,13 +255,12 @@ class Session:
         PoisonedError, CancelledError, AbortedError, DaemonLostError, or FailedPreconditionError for a route that does not do.
         """
         options = self._options(deadline, priority, route, continues)
-        items, copies = items_of(self, keyed(tensor, key)[0], self.device_id(device), copies=True)
-        posts = self._post("ferry_cross_host_send", items, to, options)
-        for arena in copies.arenas:
-            self.stage.give(arena, [post.end for post in posts])
-        if copies.nbytes:
-            log.debug("send of key %r: %d bytes were copied; Session.explain says why of each tensor", key, copies.nbytes)
-        return Future(posts, None, copies.nbytes)
+        leaves, where = keyed(tensor, key)[0], self.device_id(device)
+        parts = (items_of(self, part, where, copies=True) for part in parted(leaves))
+        posts, copied = self._post("ferry_cross_host_send", parts, to, options)
+        if copied:
+            log.debug("send of key %r: %d bytes were copied; Session.explain says why", key, copied)
+        return Future(posts, None, copied)
 
     def recv(
         self,
@@ -352,9 +285,10 @@ class Session:
         Raises: what `send` does, and what `empty` does where it makes the tensors; InvalidArgumentError too for `into` that is
         in no memory of the daemon's. By the future: as of `send`.
         """
-        items, value = self._receives(like, shape, dtype, into, key, device)
+        leaves, value = self._receives(like, shape, dtype, into, key, device)
         options = self._options(deadline, priority, route, continues)
-        return Future(self._post("ferry_cross_host_receive", items, frm, options, ordered=into is not None), value)
+        parts = (items_of(self, part, 0, copies=False) for part in parted(leaves))
+        return Future(self._post("ferry_cross_host_receive", parts, frm, options, ordered=into is not None)[0], value)
 
     def prepare_send(
         self,
@@ -391,7 +325,8 @@ class Session:
     ) -> Prepared:
         """As `recv`, but fired any number of times: the same memory each time. Raises what `recv` does; how the batch ends,
         ``fire`` and ``wait`` raise."""
-        items, value = self._receives(like, shape, dtype, into, key, device)
+        leaves, value = self._receives(like, shape, dtype, into, key, device)
+        items, _ = items_of(self, leaves, 0, copies=False)
         return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
 
     def send_many(
@@ -451,69 +386,65 @@ class Session:
 
     def _receives(
         self, like: Any, shape: Optional[Shape], dtype: Any, into: Any, key: Key, device: Optional[DeviceLike]
-    ) -> tuple[list[Item], Any]:
+    ) -> tuple[list[tuple[bytes, Any]], Any]:
+        """The leaves to receive into, and the tree of them."""
         if sum(given is not None for given in (like, shape, into)) != 1:
             raise invalid("a receive is told one of like=, shape= and into=", "like")
         if into is None and shape is not None:
             into = self.empty(shape, dtype, device)
         elif into is None:
             into = self._new_like(keyed(like, key), device)
-        return items_of(self, keyed(into, key)[0], 0, copies=False)[0], into
+        return keyed(into, key)[0], into
 
     def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
-        if route not in _abi.ROUTES:
-            raise invalid(f"no route is called {route!r}; known: {', '.join(_abi.ROUTES)}", "route")
-        form = "seconds from now, at most a year"
-        if deadline is not None and not 0 < seconds(deadline, "deadline", form) <= 365 * 86400:
-            raise invalid(f"a deadline is a time in {form}, not {deadline}", "deadline")
-        try:
-            priority = operator.index(priority)
-        except TypeError:
-            raise invalid(f"a priority is an integer from -100 to 100, not {priority!r}", "options.priority") from None
-        options = _abi.PostOptions(struct_size=ctypes.sizeof(_abi.PostOptions))
-        if self._domain:
-            options.domain = ctypes.cast(ctypes.c_char_p(self._domain), ctypes.c_void_p)
-            options.domain_bytes = len(self._domain)
-        options.deadline_ns = 0 if deadline is None else max(1, int(deadline * 1e9))
-        options.priority, options.route = priority, _abi.ROUTES.index(route)
+        options = post_options(self._domain, deadline, priority, route)
         if continues is not None:
             options.continues = continues._first_id(self)
         return options
 
-    def _call(self, name: str, device: int, made: Any, count: int, options: Any) -> tuple[int, tuple[int, int]]:
-        """The handle of one call, all or nothing, told by a counter of its own, and the value at which it is over."""
-        lib, counter = _abi.library(), self._counters.take(device)
+    def _call(self, name: str, home: Arena, made: Any, keys: Sequence[bytes], kept: Any, options: Any) -> Post:
+        """One call, all or nothing, told by a counter of its own. Of a GPU `kept` is kept until it is over."""
+        lib, counter = _abi.library(), self._counters.take(home.device)
         options.over_timeline = counter.number
         try:
-            handle = post(getattr(lib, name), self, device, made, count, ctypes.byref(options))
+            handle = post(getattr(lib, name), self, home.device, made, len(keys), ctypes.byref(options))
         except BaseException:
             self._counters.refused(counter)
             raise
-        last = lib.ferry_batch_first_value(handle) + count - 1
-        self._counters.posted(counter, last)
-        return handle, (lib.ferry_batch_timeline(handle), last)
+        end = (lib.ferry_batch_timeline(handle), lib.ferry_batch_first_value(handle) + len(keys) - 1)
+        self._counters.posted(counter, end[1])
+        if home.ordinal >= 0:
+            self.kept.add(end, kept)
+        return Post(self, handle, keys, kept, end, home.ordinal)
 
     def _defined(self, home: Arena) -> Optional[Defined]:
         """Behind the current stream, if it is memory of a GPU."""
         return self.streams.define(home.ordinal) if home.ordinal >= 0 else None
 
-    def _post(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, ordered: bool = True) -> list[Post]:
+    def _post(
+        self, name: str, parts: Iterable[tuple[list[Item], Copies]], remote: DeviceLike, options: Any, ordered: bool = True
+    ) -> tuple[list[Post], int]:
+        """The posts of one tree, and how many bytes were copied for them. If anything of it is refused, what of it was posted
+        is cancelled, at both ends: a half of a tree is of no use to anybody."""
         there = self.device_id(remote)
         posts: list[Post] = []
+        copied = 0
         try:
-            for home, some in split(items, self._limits.batch_transfers):
-                owner = home.session  # which is another one for the memory of ferry.torch.mem_pool
-                made, _kept = coded(some, there, owner._defined(home) if ordered else None)
-                handle, end = owner._call(name, home.device, made, len(some), options)
-                posts.append(Post(owner, handle, [item.key for item in some], some, end, home.ordinal))
-                if home.ordinal >= 0:
-                    owner.kept.add(end, some)
-                if owner is self and not options.continues:  # the parts of one call are one thing
-                    options.continues = posts[-1].first_id
+            for items, copies in parts:
+                before = len(posts)
+                for home, some in split(items, self._limits.batch_transfers):
+                    owner = home.session  # which is another one for the memory of ferry.torch.mem_pool
+                    made, _kept = coded(some, there, owner._defined(home) if ordered else None)
+                    posts.append(owner._call(name, home, made, [item.key for item in some], some, options))
+                    if owner is self and not options.continues:  # the parts of one call are one thing
+                        options.continues = posts[-1].first_id
+                for arena in copies.arenas:
+                    self.stage.give(arena, [post.end for post in posts[before:]])
+                copied += copies.nbytes
         except BaseException:
-            Future(posts, None).cancel()  # a half of a tree is of no use to anybody
+            Future(posts, None).cancel()
             raise
-        return posts
+        return posts, copied
 
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
         call, there = getattr(_abi.library(), name), self.device_id(remote)
@@ -536,10 +467,7 @@ class Session:
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):
-                handle, end = self._call(name, tensor.device, rows, len(keys), options)
-                posts.append(Post(self, handle, keys, tensor, end, tensor._arena.ordinal))
-                if tensor._arena.ordinal >= 0:
-                    self.kept.add(end, tensor)
+                posts.append(self._call(name, tensor._arena, rows, keys, tensor, options))
                 if not options.continues:  # the parts of one call are one thing
                     options.continues = posts[-1].first_id
         except BaseException:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
 from ferry import _abi
+from ferry._devices import DeviceLike
 from ferry._future import Future
 from ferry._layout import Layout, Region, piece
 from ferry._post import place_of
-from ferry._session import DeviceLike, Session
+from ferry._session import Session
 from ferry._tree import Key, key_of, path_key
 from ferry._views import view_of
 from ferry.errors import check, invalid, take

@@ -12,6 +12,7 @@ import pytest
 from conftest import Nodes
 
 import ferry
+from ferry import _post
 
 
 class Pair(NamedTuple):
@@ -41,6 +42,45 @@ def test_trees_keep_their_form_and_their_keys(a, b, key):
     ]  # fmt: skip
     assert got["a"][1][1] is None and type(got["b"]) is Pair and isinstance(got["a"][1], tuple)
     assert a.send([], to=2, key=key).result(0) is None
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Trees of a few KiB go as large ones do."""
+    monkeypatch.setattr(_post, "FIRST_BYTES", 1024)
+
+
+def test_a_large_tree_goes_in_parts(a, b, key, parts):
+    state = {str(i): np.full(256, i, "f4") for i in range(20)}
+    assert [len(part) for part in _post.parted(list(state.items()))] == [1, 2, 4, 8, 5]
+    sent = a.send(state, to=2, key=key)
+    assert sent.copied_bytes == 20 * 1024
+    got = b.recv(state, frm=0, key=key)
+    assert all((tensor.numpy() == int(name)).all() for name, tensor in got.result(20).items())
+    sent.result(20)
+    assert len(sent.transfer_ids) == len(set(sent.transfer_ids)) == len(got.routes()) == 20
+    again = a.empty_like(state)
+    for name, tensor in again.items():
+        tensor.numpy()[:] = 2 * int(name)
+    with a.prepare_send(again, to=2, key=key) as out, b.prepare_recv(state, frm=0, key=key) as back:
+        out.fire()
+        back.fire()
+        out.wait(timeout=20)
+        back.wait(timeout=20)
+        assert all((tensor.numpy() == 2 * int(name)).all() for name, tensor in back.value.items())
+
+
+def test_a_tree_that_is_refused_is_cancelled_as_far_as_it_was_posted(a, b, key, parts):
+    state = {str(i): np.full(256, i, "f4") for i in range(20)}
+    there = b.recv(state["19"], frm=0, key=f"{key}/19", deadline=30)
+    first = b.recv(state["0"], frm=2, key=f"{key}/0", device=3, deadline=30)
+    with pytest.raises(ferry.InvalidArgumentError, match="no tensor"):
+        b.send({**state, "19": object()}, to=3, key=key)
+    # The first one may have arrived before: else its other half is told at once.
+    assert isinstance(first.exception(20), (ferry.CancelledError, type(None)))
+    sent = a.send(state, to=2, key=key)  # of what was refused nothing is left
+    assert (there.result(20).numpy() == 19).all()
+    sent.cancel()
 
 
 class State(collections.OrderedDict):

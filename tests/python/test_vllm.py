@@ -29,12 +29,18 @@ VALUES = {
 def backend(monkeypatch, nodes):
     fake_vllm.install(monkeypatch)
     monkeypatch.setenv("FERRY_CLIENT_DIR", nodes.b)
-    sys.modules.pop("ferry.vllm", None)
+    forget()
     import ferry.vllm
 
     yield ferry.vllm
-    sys.modules.pop("ferry.vllm", None)
-    del ferry.__dict__["vllm"]
+    forget()
+
+
+def forget():
+    """The adapter, which has the stand-ins of a test in it."""
+    for name in ("vllm", "_vllm_worker", "_vllm_infos"):
+        sys.modules.pop(f"ferry.{name}", None)
+        ferry.__dict__.pop(name, None)
 
 
 class Source:
@@ -258,7 +264,7 @@ def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
     held = threading.Event()
 
     def dies(info):
-        presence = sys.modules["ferry.vllm"].Presence(ferry._request.Address(*info["sources"][0][0]), info["offer"], "worker-3")
+        presence = ferry._presence.Presence(ferry._request.Address(*info["sources"][0][0]), info["offer"], "worker-3")
         presence.close()
         held.wait(30)
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices, as the calls of a session name them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, Union
+
+from ferry import _abi
+from ferry.errors import check
+
+
+class Device(NamedTuple):
+    """A device of the cluster. `id` is global; `kind` is "host" or "gpu", "" if its daemon was not heard of yet."""
+
+    id: int
+    kind: str
+    name: str
+    node: str
+    local: bool
+
+
+DeviceLike = Union[int, str, Device]
+_KINDS = {0: "", 1: "host", 2: "gpu"}
+
+
+def of_node(said: Any, node: str) -> Device:
+    """A ferry_device of this node's daemon."""
+    return Device(said.global_device_id, _KINDS.get(said.kind, ""), said.name.decode(), node, True)
+
+
+def of_cluster(session: int) -> tuple[Device, ...]:
+    """The devices that the daemon knows now. `session`: ferry_session*. UnavailableError while the daemon is away."""
+    lib, listed = _abi.library(), ctypes.c_void_p()
+    check(lib.ferry_cluster_devices(session, ctypes.byref(listed)))
+    try:
+        found = [lib.ferry_device_list_at(listed, i) for i in range(lib.ferry_device_list_size(listed))]
+        return tuple(of_node(one, one.node.decode())._replace(local=bool(one.local)) for one in found)
+    finally:
+        lib.ferry_device_list_free(listed)
