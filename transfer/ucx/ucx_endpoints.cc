@@ -58,8 +58,9 @@ void UcxEndpoints::AddPeer(PeerId peer, GlobalDeviceId device, const UcxAddressB
 
 void UcxEndpoints::RemovePeer(PeerId peer, const absl::Status& why) {
   home_.Check();
-  for (auto& [key, link] : links_) {
+  for (auto& [key, owned] : links_) {
     if (key.first != peer) continue;
+    UcxDeviceLink* const link = owned.get();
     link->lost = why;
     ops_.StopAll(*link, why, /*queued=*/true);
     if (link->channel == nullptr) continue;
