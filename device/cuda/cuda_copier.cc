@@ -30,8 +30,8 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   steps_.resize(CudaEngine::kSteps);
   Step& step = steps_[begun_ % CudaEngine::kSteps];
   step = {};
-  step.begun = MonotonicNow();
-  if (begun_ == over_) size_.OnFirst(step.begun);
+  const absl::Time now = MonotonicNow();
+  if (begun_ == over_) size_.OnFirst(now);
   step.empty = pieces.empty();
   if (step.empty) {
     ++begun_;
@@ -41,7 +41,8 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   CudaEngine& engine = *device_.engines_[engine_];
   device_.MakeCurrent();
   for (const CopyPiece& piece : pieces) step.bytes += piece.size;
-  step.refused = StartPieces(pieces, step);
+  step.refused = StartPieces(pieces, step, now);
+  choice_.OnStepBegun(step.bytes, step.tells, now);
   // Behind a refusal too: pieces before it are under way.
   const CUresult recorded =
       api.cuEventRecord(engine.events[begun_ % CudaEngine::kSteps], engine.streams[begun_ % 2]);
@@ -61,16 +62,17 @@ bool CudaCopier::ByEngine(absl::Span<const CopyPiece> pieces) const {
   });
 }
 
-absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& step) {
+absl::Status CudaCopier::StartPieces(absl::Span<const CopyPiece> pieces, Step& step,
+                                     absl::Time now) {
   const CudaApi& api = device_.api_;
   CudaEngine& engine = *device_.engines_[engine_];
   const CUstream stream = engine.streams[begun_ % 2];
   const bool by_engine = ByEngine(pieces);
   if (engine.gather != nullptr && pieces.size() >= kBatchFrom && !by_engine) {
-    if (choice_.PreferKernel(pieces.size(), step.bytes, step.begun)) {
+    if (choice_.PreferKernel(pieces.size(), step.bytes, now)) {
       const bool slow_road =
           absl::c_any_of(pieces, [](const CopyPiece& piece) { return piece.slow_road; });
-      step.timed = begun_ == over_ && MoverChoice::TellsOfSms(step.bytes, slow_road);
+      step.tells = MoverChoice::TellsOfSms(step.bytes, slow_road);
       return engine.gather->Launch(stream, begun_ % CudaEngine::kSteps, pieces);
     }
   }
@@ -112,11 +114,9 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
       step.empty ? CUDA_SUCCESS : api.cuEventQuery(device_.engines_[engine_]->events[number]);
   if (result == CUDA_ERROR_NOT_READY) return std::nullopt;
   const absl::Time now = MonotonicNow();
-  if (step.timed) {
-    const absl::Time known = choice_.sms().busy_until();
-    choice_.OnKernelOver(step.bytes, now - step.begun, now);
-    if (sms_busy_ && choice_.sms().busy_until() != known) sms_busy_(choice_.sms().busy_until());
-  }
+  const absl::Time known = choice_.sms().busy_until();
+  if (!step.empty) choice_.OnStepOver(step.bytes, step.tells, now);
+  if (sms_busy_ && choice_.sms().busy_until() != known) sms_busy_(choice_.sms().busy_until());
   size_.OnOver(step.bytes, now);
   limits_.bytes = size_.bytes();
   absl::Status status = step.refused;

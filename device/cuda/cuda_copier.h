@@ -34,13 +34,12 @@ class CudaCopier : public Copier {
  private:
   struct Step {
     absl::Status refused;  // error of the call that began it
-    bool timed = false;  // by the kernel, alone on its stream: its time tells how busy the SMs are
-    bool empty = false;  // has no pieces: the GPU, whose context nothing may hold, is not asked
+    bool tells = false;    // the kernel moves it, and its time tells how busy the SMs are
+    bool empty = false;    // has no pieces: the GPU, whose context nothing may hold, is not asked
     size_t bytes = 0;
-    absl::Time begun;
   };
   bool ByEngine(absl::Span<const CopyPiece> pieces) const;
-  absl::Status StartPieces(absl::Span<const CopyPiece> pieces, Step& step);
+  absl::Status StartPieces(absl::Span<const CopyPiece> pieces, Step& step, absl::Time now);
 
   CudaDevice& device_;
   const size_t engine_;

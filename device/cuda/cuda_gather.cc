@@ -122,8 +122,25 @@ bool MoverChoice::PreferKernel(size_t pieces, size_t bytes, absl::Time now) cons
   return kernel < engine;
 }
 
-void MoverChoice::OnKernelOver(size_t bytes, absl::Duration took, absl::Time now) {
-  sms_.OnKernelOver(took > KernelTime(bytes) + kLate, now);
+void MoverChoice::OnStepBegun(size_t bytes, bool tells, absl::Time now) {
+  if (under_way_ == 0) {
+    since_ = now;
+    shared_ = 0;
+    disturbed_ = false;
+  }
+  under_way_ += bytes;
+  shared_ += bytes;
+  silent_ += tells ? 0 : 1;
+  disturbed_ |= !tells;
+}
+
+void MoverChoice::OnStepOver(size_t bytes, bool tells, absl::Time now) {
+  if (!disturbed_) sms_.OnKernelOver(now - since_ > KernelTime(shared_) + kLate, now);
+  under_way_ -= bytes;
+  silent_ -= tells ? 0 : 1;
+  since_ = now;
+  shared_ = under_way_;
+  disturbed_ = silent_ > 0;
 }
 
 }  // namespace ferry

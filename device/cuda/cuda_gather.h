@@ -89,12 +89,20 @@ class MoverChoice {
   static bool TellsOfSms(size_t bytes, bool slow_road) {
     return !slow_road || bytes <= size_t{1} << 20;
   }
-  // A launch that tells of the SMs, alone on its stream, took this long.
-  void OnKernelOver(size_t bytes, absl::Duration took, absl::Time now);
+  // A step of so many bytes is begun, or over. `tells`: the kernel moves it, and its time tells of
+  // the SMs. Steps under way share the road, so that each may take as long as all of them together;
+  // beside a step that does not tell no time means anything.
+  void OnStepBegun(size_t bytes, bool tells, absl::Time now);
+  void OnStepOver(size_t bytes, bool tells, absl::Time now);
   const SmLoad& sms() const { return sms_; }
 
  private:
   SmLoad sms_;
+  size_t under_way_ = 0;    // bytes of the steps under way
+  size_t silent_ = 0;       // steps under way that do not tell
+  absl::Time since_;        // when a step was over last, or the first of those under way was begun
+  size_t shared_ = 0;       // bytes of the steps that were under way since then
+  bool disturbed_ = false;  // one of them does not tell
 };
 
 }  // namespace ferry

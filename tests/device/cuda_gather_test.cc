@@ -18,6 +18,12 @@ namespace {
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiBytes = 1024 * kKiB;
 
+// A step alone: its end.
+void OneStep(MoverChoice& choice, size_t bytes, absl::Duration took, absl::Time now) {
+  choice.OnStepBegun(bytes, /*tells=*/true, now - took);
+  choice.OnStepOver(bytes, /*tells=*/true, now);
+}
+
 TEST(MoverChoiceTest, TheKernelTakesManySmallPieces) {
   const MoverChoice choice;
   const absl::Time now;
@@ -32,7 +38,7 @@ TEST(MoverChoiceTest, TheKernelTakesManySmallPieces) {
 TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   MoverChoice choice;
   absl::Time now;
-  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
+  OneStep(choice, kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.sms().busy(now));
   EXPECT_FALSE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   EXPECT_TRUE(choice.PreferKernel(10'000, 10'000 * 4 * kKiB, now));
@@ -40,15 +46,15 @@ TEST(MoverChoiceTest, BusySmsAreLeftAloneUnlessTheEngineIsSlowerStill) {
   EXPECT_FALSE(choice.sms().busy(now));
   EXPECT_TRUE(choice.PreferKernel(1000, 1000 * 64 * kKiB, now));
   // Found busy again and again: tried less and less often.
-  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
+  OneStep(choice, kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(19)));
-  for (int i = 0; i < 10; ++i) choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
+  for (int i = 0; i < 10; ++i) OneStep(choice, kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(999)));
   EXPECT_FALSE(choice.sms().busy(now + absl::Seconds(1)));
   // A launch in time: not busy, and the next time it is found so it is for a short while.
   now += absl::Seconds(1);
-  choice.OnKernelOver(kMiBytes, absl::Microseconds(20), now);
-  choice.OnKernelOver(kMiBytes, absl::Milliseconds(2), now);
+  OneStep(choice, kMiBytes, absl::Microseconds(20), now);
+  OneStep(choice, kMiBytes, absl::Milliseconds(2), now);
   EXPECT_TRUE(choice.sms().busy(now + absl::Milliseconds(9)));
   EXPECT_FALSE(choice.sms().busy(now + absl::Milliseconds(10)));
 }
@@ -60,8 +66,42 @@ TEST(MoverChoiceTest, OnASlowRoadOnlyAShortStepTellsOfSms) {
   // Idle SMs, and PCIe of 6 GB/s: in time.
   MoverChoice choice;
   const absl::Time now;
-  choice.OnKernelOver(kMiBytes, absl::Seconds(static_cast<double>(kMiBytes) / 6e9), now);
+  OneStep(choice, kMiBytes, absl::Seconds(static_cast<double>(kMiBytes) / 6e9), now);
   EXPECT_FALSE(choice.sms().busy(now));
+}
+
+TEST(MoverChoiceTest, StepsUnderWayShareTheRoad) {
+  MoverChoice choice;
+  const auto at = [](int us) { return absl::Time() + absl::Microseconds(us); };
+  const size_t bytes = 256 * kMiBytes;  // 813 us at 330 GB/s
+  // Each takes twice as long as alone, again and again.
+  choice.OnStepBegun(bytes, true, at(0));
+  for (int i = 0; i < 5; ++i) {
+    choice.OnStepBegun(bytes, true, at(820 * i + 10));
+    choice.OnStepOver(bytes, true, at(820 * (i + 1)));
+    EXPECT_FALSE(choice.sms().busy(at(820 * (i + 1)))) << i;
+  }
+  choice.OnStepOver(bytes, true, at(820 * 6));
+  EXPECT_FALSE(choice.sms().busy(at(820 * 6)));
+  // Somebody else has the SMs: both wait for a time slice.
+  choice.OnStepBegun(bytes, true, at(10'000));
+  choice.OnStepBegun(bytes, true, at(10'010));
+  choice.OnStepOver(bytes, true, at(13'000));
+  EXPECT_TRUE(choice.sms().busy(at(13'000)));
+}
+
+TEST(MoverChoiceTest, BesideAStepThatDoesNotTellNoTimeMeansAnything) {
+  MoverChoice choice;
+  const auto at = [](int us) { return absl::Time() + absl::Microseconds(us); };
+  choice.OnStepBegun(64 * kMiBytes, /*tells=*/false, at(0));  // over PCIe
+  choice.OnStepBegun(kMiBytes, true, at(10'000));
+  choice.OnStepOver(kMiBytes, true, at(20'000));
+  EXPECT_FALSE(choice.sms().busy(at(20'000)));
+  choice.OnStepBegun(kMiBytes, true, at(20'000));
+  choice.OnStepOver(64 * kMiBytes, false, at(30'000));
+  EXPECT_FALSE(choice.sms().busy(at(30'000)));
+  choice.OnStepOver(kMiBytes, true, at(33'000));  // alone since the other was over
+  EXPECT_TRUE(choice.sms().busy(at(33'000)));
 }
 
 class GatherCopierTest : public ::testing::Test {
