@@ -153,7 +153,8 @@ std::optional<NearTexts> LongWaits::Look(Side side, const MatchKey& key,
 
 std::string LongWaits::NearText(Side side, const MatchKey& wanted,
                                 const NearMisses::Miss& miss) const {
-  const bool send = side == Side::kSend;
+  const bool both = miss.kind == NearMisses::Kind::kSameSide;
+  const bool send = (side == Side::kSend) != both;
   const std::string& node =
       context_.NodeName(context_.OwnerOf(send ? miss.key.source : miss.key.destination));
   std::string waits = absl::StrCat(" waits at ", node);
@@ -167,9 +168,13 @@ std::string LongWaits::NearText(Side side, const MatchKey& wanted,
   switch (miss.kind) {
     case NearMisses::Kind::kNothing:
       return absl::StrCat(a, " of this key", waits);
+    case NearMisses::Kind::kSameSide:
     case NearMisses::Kind::kDevices:
       return absl::StrCat(a, " of this key from device ", miss.key.source.value(), " to device ",
-                          miss.key.destination.value(), waits);
+                          miss.key.destination.value(), waits,
+                          !both  ? ""
+                          : send ? ": both ends send"
+                                 : ": both ends receive");
     case NearMisses::Kind::kDomain:
       return absl::StrCat(a, " of this key", waits, " in another domain");
     case NearMisses::Kind::kKey:

@@ -88,6 +88,11 @@ std::vector<NearMisses::Miss> NearMisses::Find(absl::Time now, Side side, const 
   if (const auto same = by_devices_.find(probe); same != by_devices_.end()) {
     add(Kind::kNothing, *same);
   }
+  const MatchKey turned{wanted.domain, wanted.destination, wanted.source, wanted.key};
+  const Side facing = side == Side::kSend ? Side::kReceive : Side::kSend;
+  if (const auto same = by_devices_.find({facing, &turned}); same != by_devices_.end()) {
+    add(Kind::kSameSide, *same);
+  }
   const MatchKey any_device{wanted.domain, GlobalDeviceId(), GlobalDeviceId(), wanted.key};
   size_t steps = kSteps;
   for (auto entry = by_key_.lower_bound({side, &any_device});

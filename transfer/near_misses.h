@@ -34,7 +34,7 @@ class NearMisses {
   static constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
   // How a near miss differs, the likeliest to be meant first.
-  enum class Kind { kNothing, kDevices, kDomain, kKey, kOtherKeys };
+  enum class Kind { kNothing, kSameSide, kDevices, kDomain, kKey, kOtherKeys };
   struct Miss {
     Kind kind = Kind::kNothing;
     MatchKey key;
@@ -56,6 +56,8 @@ class NearMisses {
 
   // What there is of `side` in place of a half of `wanted`, at most kMost:
   //  - this half itself, which has ended or came too late;
+  //  - a half of the other side, of the same domain and key, between the same devices in the other
+  //    direction (kSameSide): both ends send, or both receive;
   //  - a half of the same domain and key, with another device at one end;
   //  - a half of the same devices and key in another domain, at most one;
   //  - a half of the same domain and devices under a key that may be meant (base/nearest.h): of two

@@ -102,6 +102,32 @@ TEST_F(EngineNearTest, AnotherSourceIsTold) {
               Has("a receive of this key from device 1 to device 2 waited at node-b"));
 }
 
+TEST_F(EngineNearTest, WhereBothEndsReceiveBothAreTold) {
+  two_.LinkUp();
+  const TransferId there = Receive("k", 0, 2);
+  const TransferId here = Receive("k", 2, 0);
+  two_.Run();
+  two_.now += Seconds(60);
+  two_.a().OnTime(two_.now);
+  two_.b().OnTime(two_.now);
+  two_.Run();
+  EXPECT_THAT(TextOf(kA, here), Has("a receive of this key from device 0 to device 2 wait"));
+  EXPECT_THAT(TextOf(kA, here), Has("both ends receive"));
+  EXPECT_THAT(TextOf(kB, there), Has("a receive of this key from device 2 to device 0 wait"));
+  EXPECT_THAT(TextOf(kB, there), Has("both ends receive"));
+}
+
+TEST_F(EngineNearTest, WhereBothEndsSendBothAreTold) {
+  two_.LinkUp();
+  const TransferId here = Send("k", 0, 2);
+  const TransferId there = Send("k", 2, 0);
+  ToDeadline();
+  EXPECT_THAT(TextOf(kA, here), Has("a send of this key from device 2 to device 0 wait"));
+  EXPECT_THAT(TextOf(kA, here), Has("both ends send"));
+  EXPECT_THAT(TextOf(kB, there), Has("a send of this key from device 0 to device 2 wait"));
+  EXPECT_THAT(TextOf(kB, there), Has("both ends send"));
+}
+
 // The receive's daemon does not hear of sends to others: it asks.
 TEST_F(EngineNearTest, ASendToAnotherNodeIsTold) {
   two_.LinkUp();
