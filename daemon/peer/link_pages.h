@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/closer.h"
 #include "base/fd.h"
 #include "base/home.h"
 #include "base/ids.h"
