@@ -145,7 +145,7 @@ class Future(Generic[T]):
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            raise error.again()  # its traceback has the caller's frame, and that this future: a cycle with its tensors
         return self._value
 
     def wait_stream(self, stream: Any = None) -> T:

@@ -43,36 +43,49 @@ def path_key(key: bytes, path: tuple[str, ...]) -> bytes:
     return whole[: KEY_BYTES - 1 - len(digest)] + b"~" + digest
 
 
-def flatten(tree: Any) -> tuple[list[tuple[tuple[str, ...], Any]], Callable[[list[Any]], Any]]:
-    """The leaves with their paths, and what makes the tree of other leaves. None is no leaf."""
-    leaves: list[tuple[tuple[str, ...], Any]] = []
+Path = tuple[str, ...]
+Build = Callable[[list[Any]], Any]
 
-    def walk(node: Any, path: tuple[str, ...]) -> Callable[[list[Any]], Any]:
-        if node is None:
-            return lambda values: None
-        if isinstance(node, dict):
-            parts = {name: walk(child, (*path, str(name))) for name, child in node.items()}
-            if type(node) is dict:
-                return lambda values: {name: part(values) for name, part in parts.items()}
 
-            def again(values: list[Any]) -> Any:
-                like = copy.copy(node)  # OrderedDict, defaultdict, and what they know beside: what is in it is replaced
-                for name, part in parts.items():
-                    like[name] = part(values)
-                return like
+def flatten(tree: Any) -> tuple[list[tuple[Path, Any]], Build]:
+    """The leaves with their paths, and what makes the tree of other leaves. None is no leaf. Neither keeps the other, nor
+    itself: a leaf lives as long as the list has it, without the cyclic collector."""
+    leaves: list[tuple[Path, Any]] = []
+    return leaves, _walk(tree, (), leaves)
 
-            return again
-        if isinstance(node, (list, tuple)):
-            names = getattr(node, "_fields", None) or range(len(node))
-            made = [walk(child, (*path, str(name))) for name, child in zip(names, node, strict=True)]
-            if hasattr(node, "_fields"):
-                return lambda values: type(node)(*(part(values) for part in made))
-            return lambda values: type(node)(part(values) for part in made)
-        place = len(leaves)
-        leaves.append((path, node))
-        return lambda values: values[place]
 
-    return leaves, walk(tree, ())
+def _walk(node: Any, path: Path, leaves: list[tuple[Path, Any]]) -> Build:
+    """Appends the leaves of `node`. No function inside: one that calls itself is a cycle, with all that it has seen."""
+    if node is None:
+        return lambda values: None
+    if isinstance(node, dict):
+        return _dict_of(node, {name: _walk(child, (*path, str(name)), leaves) for name, child in node.items()})
+    if isinstance(node, (list, tuple)):
+        names = getattr(node, "_fields", None) or range(len(node))
+        made = [_walk(child, (*path, str(name)), leaves) for name, child in zip(names, node, strict=True)]
+        return _sequence_of(type(node), made)
+    place = len(leaves)
+    leaves.append((path, node))
+    return lambda values: values[place]
+
+
+def _dict_of(node: Any, parts: dict[Any, Build]) -> Build:
+    if type(node) is dict:
+        return lambda values: {name: part(values) for name, part in parts.items()}
+
+    def again(values: list[Any]) -> Any:
+        like = copy.copy(node)  # OrderedDict, defaultdict, and what they know beside: what is in it is replaced
+        for name, part in parts.items():
+            like[name] = part(values)
+        return like
+
+    return again
+
+
+def _sequence_of(kind: Any, parts: list[Build]) -> Build:
+    if hasattr(kind, "_fields"):
+        return lambda values: kind(*(part(values) for part in parts))
+    return lambda values: kind(part(values) for part in parts)
 
 
 def keyed(tree: Any, key: Key) -> tuple[list[tuple[bytes, Any]], Callable[[list[Any]], Any]]:

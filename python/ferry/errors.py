@@ -50,6 +50,12 @@ class FerryError(Exception):
             (self.message, self.reason, self.violations, self.retry_after, self.transfer_ids, self.keys),
         )
 
+    def again(self) -> FerryError:
+        """The same, without a traceback: to be raised in place of one that is kept."""
+        kind, arguments = self.__reduce__()
+        made: FerryError = kind(*arguments)
+        return made
+
 
 class CancelledError(FerryError):
     """One end cancelled before the launch, or released a prepared batch."""
