@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -16,6 +16,7 @@ from ferry import _abi
 from ferry._streams import on_stream, refuse_capture
 from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, invalid, of_this_end, take
 
+log = logging.getLogger("ferry")
 T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
 _SLICE_NS = 50_000_000
@@ -185,7 +186,8 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
-        not block for long. What it raises goes to ``sys.unraisablehook``. ForkedError in a child of fork."""
+        not block for long. What it raises is logged, as an error of logger ``ferry``, and disturbs nobody else. ForkedError
+        in a child of fork."""
         for post in self._posts:
             if post.session.waiter.forked() and not self._over:
                 raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
@@ -209,13 +211,16 @@ class Future(Generic[T]):
                 return
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._call(callback)
+            try:
+                self._call(callback)
+            except BaseException:  # such as sys.exit(), which would end the session's thread
+                log.exception("a callback of a ferry.Future, %r, tried to end its thread", callback)
 
     def _call(self, callback: Callable[[Future[T]], object]) -> None:
         try:
             callback(self)
-        except Exception as error:
-            sys.unraisablehook(_Unraisable(error, callback))  # type: ignore[arg-type]
+        except Exception:
+            log.exception("a callback of a ferry.Future, %r, raised", callback)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Cancelling the task that awaits cancels the transfers."""
@@ -244,16 +249,6 @@ class Future(Generic[T]):
 
 def _wait_batch(handle: int, stream: Any) -> Any:
     return _abi.library().ferry_stream_wait_batch(handle, stream)
-
-
-class _Unraisable:
-    """The argument of sys.unraisablehook."""
-
-    err_msg = "in a callback of ferry.Future"
-
-    def __init__(self, error: BaseException, callback: object) -> None:
-        self.exc_type, self.exc_value, self.exc_traceback = type(error), error, error.__traceback__
-        self.object = callback
 
 
 class Prepared:

@@ -2,6 +2,7 @@
 """Waiting: result, await, callbacks; what other threads do meanwhile; cancelling, poisoning, deadlines."""
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -94,14 +95,42 @@ def test_callbacks_come_once_and_in_any_state(a, b, key):
     assert called[1:] == [threading.current_thread()]
 
 
-def test_a_callback_that_raises_disturbs_nobody(a, b, key, monkeypatch):
-    seen, over = [], threading.Event()
-    monkeypatch.setattr("sys.unraisablehook", lambda args: seen.append(args.exc_value))
+@pytest.mark.parametrize("raised", ["1 / 0", "sys.exit(3)", "(_ for _ in ()).throw(KeyboardInterrupt())"])
+def test_a_callback_that_raises_disturbs_nobody(run, key, raised):
+    """In a process of its own, with the interpreter's own hooks: the session's thread must go on."""
+    said = run(f"""
+import asyncio, ferry, logging, os, sys, threading
+logging.basicConfig(stream=sys.stdout)
+session = ferry.Session(os.environ["A"])
+def receive(name):
+    return session.recv(shape=4, dtype="uint8", frm=0, key="{key}" + name, device=1)
+first, over = receive("first"), threading.Event()
+first.add_done_callback(lambda future: {raised})
+first.add_done_callback(lambda future: over.set())
+session.send(b"four", to=1, key="{key}first").result(20)
+print(over.wait(20))
+async def awaits():
+    session.send(b"more", to=1, key="{key}second")
+    return await asyncio.wait_for(second, 20)
+for name in ("second", "second"):
+    second = receive(name)
+    print(bytes(asyncio.run(awaits()).memory))
+print([thread.name for thread in threading.enumerate()])
+""")
+    assert said.startswith("ERROR:ferry:a callback of a ferry.Future, <function <lambda>")
+    assert "Traceback (most recent call last)" in said and said.endswith(
+        "True\nb'more'\nb'more'\n['MainThread', 'ferry-futures']\n"
+    )
+
+
+def test_a_callback_that_is_called_at_once_may_end_its_own_thread(a, b, key, caplog):
     got = receive(b, key)
-    got.add_done_callback(lambda future: 1 / 0)
-    got.add_done_callback(lambda future: over.set())
     a.send(b"four", to=2, key=key).result(20)
-    assert over.wait(20) and isinstance(seen[0], ZeroDivisionError)
+    got.result(20)
+    got.add_done_callback(lambda future: 1 / 0)
+    assert "ZeroDivisionError" in caplog.text
+    with pytest.raises(SystemExit):
+        got.add_done_callback(lambda future: sys.exit(3))
 
 
 def test_callbacks_of_what_ends_with_its_session(nodes, key):
