@@ -20,15 +20,22 @@ from ferry.errors import UnimplementedError, check, invalid
 
 Shape = Union[int, Sequence[int]]
 ALIGNMENT = 256
+_MOST = 2**63 - 1  # bytes, and elements of a dimension: beyond it ctypes would take another number without a word
 
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
+    """InvalidArgumentError for what is no shape. An array of integers, NumPy's or torch's, is one too."""
     try:
-        dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(dim) for dim in shape)
+        if isinstance(shape, (str, bytes, bytearray)):
+            raise TypeError
+        one = not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0
+        dims = (operator.index(shape),) if one else tuple(operator.index(dim) for dim in shape)  # type: ignore[arg-type,union-attr]
     except TypeError:
         raise invalid(f"a shape is an integer or a sequence of them, not {shape!r}", "shape") from None
     if any(dim < 0 for dim in dims):
         raise invalid(f"shape {dims} has a negative dimension", "shape")
+    if any(dim > _MOST for dim in dims):
+        raise invalid(f"shape {dims} has a dimension beyond 2^63 - 1", "shape")
     return dims
 
 
@@ -259,12 +266,15 @@ def make_arena(session: Any, device: int, nbytes: int) -> Arena:
 
 
 def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ...], DType]]) -> list[Tensor]:
-    """New tensors in one arena, each at a multiple of 256 bytes."""
+    """New tensors in one arena, each at a multiple of 256 bytes. InvalidArgumentError for 2^63 bytes or more."""
     ends = 0
     offsets = []
     for shape, dtype in wanted:
         offsets.append(ends)
         nbytes = (math.prod(shape) * dtype.bits + 7) // 8
         ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if ends > _MOST:
+            others = f", {ends} with those before it" if len(offsets) > 1 else ""
+            raise invalid(f"shape {shape} of {dtype.name} is {nbytes} bytes{others}: no memory has 2^63", "shape")
     arena = make_arena(session, device, ends)
     return [Tensor(arena, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, wanted, strict=True)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -164,9 +165,14 @@ def _table(places: Places, blocks: Blocks) -> Table:
             f"blocks are picked from one arena, and the tensor is in {len(where)}: see ferry.torch.mem_pool", "tensor"
         )
     arena, offset, nbytes = where[0]
-    size = blocks.block_bytes or (nbytes // view.shape[0] if view.shape and view.shape[0] else 0)
-    if size < 1:
-        raise invalid("blocks need block_bytes of 1 or more, or a tensor with rows", "block_bytes")
+    size = nbytes // view.shape[0] if view.shape and view.shape[0] else 0
+    if blocks.block_bytes is not None:
+        try:
+            size = operator.index(blocks.block_bytes)
+        except TypeError:
+            raise invalid(f"block_bytes is an integer, not {blocks.block_bytes!r}", "block_bytes") from None
+    if not 1 <= size < 1 << 63:
+        raise invalid(f"blocks need block_bytes from 1 and below 2^63, or a tensor with rows: {size} do not do", "block_bytes")
     return Table(arena, offset, size, _indices(blocks.indices, size, nbytes))
 
 
@@ -175,22 +181,33 @@ def _indices(given: Any, size: int, nbytes: int) -> Any:
     alone, in which other tensors are too."""
     if getattr(given, "ndim", 1) != 1:
         raise invalid(f"block indices are integers in one row, not of shape {tuple(given.shape)}", "indices")
-    if getattr(getattr(given, "dtype", None), "name", "") == "uint64" and given.flags.c_contiguous:
+    name = str(getattr(given, "dtype", "")).rpartition(".")[2]
+    if name == "bool":
+        raise _mask()
+    if name == "uint64" and hasattr(given, "flags") and given.flags.c_contiguous and given.dtype.isnative:
         made = (ctypes.c_uint64 * len(given)).from_buffer_copy(given)
         first, last = 0, int(given.max(initial=0))
     else:
-        given = given.tolist() if hasattr(given, "tolist") else list(given)
         try:
+            given = given.tolist() if hasattr(given, "tolist") else list(given)
             first, last = min(given, default=0), max(given, default=0)
             made = (ctypes.c_uint64 * len(given))(*given)
         except TypeError:
-            raise invalid("block indices are integers", "indices") from None
+            raise invalid("block indices are integers in one row", "indices") from None
+        if bool in set(map(type, given)):
+            raise _mask()
     if first < 0:
         raise invalid(f"a block index is negative: {first}", "indices")
     if len(given) and (last + 1) * size > nbytes:
         beyond = f"block {last} is not inside the tensor, which has {nbytes // size} blocks of {size} bytes"
         raise InvalidArgumentError(beyond, "RANGE_INVALID", (("indices", beyond),))  # as the library says of an arena
     return made
+
+
+def _mask() -> InvalidArgumentError:
+    return invalid(
+        "block indices are integers, not a mask of bools: give numpy.flatnonzero(mask), or mask.nonzero()", "indices"
+    )
 
 
 class Copies(NamedTuple):

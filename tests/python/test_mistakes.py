@@ -171,6 +171,37 @@ def test_a_block_beyond_its_tensor_is_refused(a, b, key, kind):
     assert theirs["kv"].numpy()[:, 0].tolist() == [7, 0, 0, 7] and not theirs["other"].numpy().any()
 
 
+HUGE = [(2**62 + 64, "float32"), (2**63, "uint8"), (2**70, "uint8"), ((2**32, 2**32), "float64"), ((2**64, 0), "uint8")]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), HUGE)
+def test_a_tensor_larger_than_all_memory_is_refused(a, key, shape, dtype):
+    """Were its bytes cut to 64 bits, its arena would be a small one."""
+    for call in (
+        lambda: a.empty(shape, dtype),
+        lambda: a.recv(shape=shape, dtype=dtype, frm=2, key=key),
+        lambda: a.prepare_recv(shape=shape, dtype=dtype, frm=2, key=key),
+    ):
+        with pytest.raises(ferry.InvalidArgumentError, match=r"2\^63") as failed:
+            call()
+        assert failed.value.violations[0][0] == "shape"
+
+
+def test_trees_larger_than_all_memory_are_refused(a):
+    wide = np.lib.stride_tricks.as_strided(np.zeros(1, "u1"), (2**40, 2**22), (0, 0))
+    with pytest.raises(ferry.InvalidArgumentError, match=r"is 4611686018427387904 bytes, .* with those before it"):
+        a.empty_like({"x": wide, "y": wide})
+
+
+@pytest.mark.parametrize("mask", [np.array([False, True] * 2), [False, True] * 2], ids=["array", "list"])
+def test_a_mask_is_no_row_of_indices(a, key, mask):
+    """As numbers it would be blocks 0 and 1, some twice."""
+    tensor = a.empty((4, 64), "uint8")
+    with pytest.raises(ferry.InvalidArgumentError, match=r"numpy.flatnonzero\(mask\)") as failed:
+        a.send(ferry.Blocks(tensor, mask), to=2, key=key)
+    assert failed.value.violations[0][0] == "indices"
+
+
 def test_blocks_that_do_not_do(a, key):
     tensor = a.empty((4, 64), "uint8")
     for blocks, said in (
