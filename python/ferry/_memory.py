@@ -51,6 +51,7 @@ class Arena:
     """
 
     _getpid = staticmethod(os.getpid)  # of its own: at the interpreter's end it may go after its module's names
+    _pid = 0  # of the class, for one that was never begun
 
     def __init__(
         self,
@@ -136,6 +137,19 @@ class Tensor:
     def address(self) -> int:
         """Where the first byte is in this process."""
         return self._arena.address + self._offset
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Tensor is memory of this process and its daemon: send it, or pickle its .numpy()")
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self._arena, self._offset, self.shape, self._dtype)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """A tensor of its own, on the same host device. UnimplementedError of a GPU's."""
+        self._host("deepcopy")
+        (made,) = make_tensors(self._arena.session, self.device, [(self.shape, self._dtype)])
+        made.memory[:] = self.memory
+        return made
 
     def __repr__(self) -> str:
         return f"ferry.Tensor(shape={self.shape}, dtype={self.dtype!r}, device={self.device})"
@@ -234,6 +248,10 @@ class Tensor:
         dl_device: Optional[tuple[int, int]] = None,
         copy: Optional[bool] = None,
     ) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                f"the tensor is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: copy it there"
+            )
         if self._dtype.dlpack is None:
             raise BufferError(f"DLPack has no name for {self.dtype}")
         if copy:

@@ -13,8 +13,9 @@ from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
 from ferry._imports import PoolPlaces
 from ferry._memory import ALIGNMENT, Arena, Tensor
-from ferry._views import View, blocks_of, packed, view_of
-from ferry.errors import InvalidArgumentError, check, invalid
+from ferry._tree import shown
+from ferry._views import View, blocks_of, leaf_view, named, packed, view_of
+from ferry.errors import InvalidArgumentError, check, invalid, refused, take
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
 _RANGE = struct.Struct("@QQQ")
@@ -31,7 +32,10 @@ class Ranges:
     __slots__ = ("tensors",)
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = tuple(tensors)
+        try:
+            self.tensors = tuple(tensors)
+        except TypeError:
+            raise invalid(f"ranges are a sequence of tensors, not {tensors!r}", "tensors") from None
 
 
 class Blocks:
@@ -141,8 +145,10 @@ def explained(session: Any, tensor: Any) -> str:
     view = view_of(tensor)
     where, how = Places(session).find(view)
     if where is None and view.ordinal >= 0:
+        _contiguous(view, "the tensor")
         return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
     if where is None:
+        _contiguous(view, "the tensor")
         return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
     how = f" ({how})" if how else ""
     if isinstance(where, list) and len(where) == 1:
@@ -155,8 +161,7 @@ def explained(session: Any, tensor: Any) -> str:
     return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
 
 
-def _table(places: Places, blocks: Blocks) -> Table:
-    view = view_of(blocks.tensor)
+def _table(places: Places, blocks: Blocks, view: View) -> Table:
     where = places.of(view)
     if not isinstance(where, list):
         raise invalid("blocks are picked from a contiguous tensor in an arena: see Session.empty", "tensor")
@@ -230,6 +235,16 @@ def parted(leaves: Sequence[tuple[bytes, Any]]) -> Iterable[Sequence[tuple[bytes
         yield leaves[begin:]
 
 
+def _contiguous(view: View, what: str) -> None:
+    """As what is copied must be."""
+    if not view.unpacked and blocks_of(view)[2] != 1:
+        raise invalid(
+            f"{what} is not contiguous and in no arena: make it contiguous (numpy.ascontiguousarray, .contiguous()), or make "
+            "it by Session.empty",
+            "tensor",
+        )
+
+
 def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
@@ -242,7 +257,7 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
         elif isinstance(leaf, Ranges):
             pieces: list[tuple[Arena, int, int]] = []
             for part in leaf.tensors:
-                where = places.of(view_of(part))
+                where = places.of(leaf_view(key, part))
                 if not isinstance(where, list):
                     raise invalid("ranges are contiguous tensors in arenas: see Session.empty", "tensors")
                 pieces += where
@@ -250,27 +265,25 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 raise invalid("ranges of one transfer are on one device, in memory of one session, and at least one", "tensors")
             items.append(Item(key, pieces, None, None, leaf))
         elif isinstance(leaf, Blocks):
-            items.append(Item(key, _table(places, leaf), None, None, leaf))
+            items.append(Item(key, _table(places, leaf, leaf_view(key, leaf.tensor)), None, None, leaf))
         else:
-            view = view_of(leaf)
-            found, why = places.find(view)
+            view = leaf_view(key, leaf)
+            try:
+                found, why = places.find(view)
+            except InvalidArgumentError as error:
+                raise named(error, key) from None
             if found is not None:
                 items.append(Item(key, found, view.dtype, view.shape, view.owner))
                 continue
             if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
-                raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")
+                raise invalid(f"the tensor of key {shown(key)} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
-                    f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "
+                    f"the memory of key {shown(key)} is in no arena of this session, and only a send copies: make it by "
                     f"Session.empty, or have it made by like= or shape={'. ' + why if why else ''}",
                     "into",
                 )
-            if not view.unpacked and blocks_of(view)[2] != 1:
-                raise invalid(
-                    f"the tensor of key {key!r} is not contiguous and in no arena: make it contiguous "
-                    "(numpy.ascontiguousarray, .contiguous()), or make it by Session.empty",
-                    "tensor",
-                )
+            _contiguous(view, f"the tensor of key {shown(key)}")
             staged.append((len(items), key, view))
             items.append(None)
     return _copies(session, device, staged, items)
@@ -285,7 +298,7 @@ def _copies(
         where = device if ordinal < 0 else session.gpu_of(ordinal)
         if where is None:
             raise invalid(
-                f"the tensor of key {some[0][1]!r} is on CUDA device {ordinal}, which is none of the GPUs of this node's "
+                f"the tensor of key {shown(some[0][1])} is on CUDA device {ordinal}, which is none of the GPUs of this node's "
                 "daemon: `ferryctl devices` lists them",
                 "tensor",
             )
@@ -371,9 +384,11 @@ def _piece(where: Union[Strided, Table]) -> Any:
     return _abi.BlockTable(where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices))
 
 
-def post(call: Any, session: Any, device: int, made: Any, count: int, options: Any) -> int:
-    """The handle that one of the library's posting functions gives."""
+def post(call: Any, session: Any, device: int, made: Any, keys: Sequence[bytes], options: Any) -> int:
+    """The handle that one of the library's posting functions gives for the transfers of `keys`."""
     handle = ctypes.c_void_p()
-    check(call(session.handle, device, ctypes.addressof(made), count, options, ctypes.byref(handle)))
+    error = take(call(session.handle, device, ctypes.addressof(made), len(keys), options, ctypes.byref(handle)))
+    if error is not None:
+        raise refused(error, keys)
     assert handle.value is not None
     return handle.value

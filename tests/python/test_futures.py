@@ -20,9 +20,7 @@ def receive(session, key, **how):
 def test_a_wait_that_takes_too_long_leaves_the_transfer(a, b, key):
     got = receive(b, key)
     assert not got.done()
-    with pytest.raises(
-        ferry.WaitTimeoutError, match=r"of key b'test_a_wait.*are not over after 0.01 s; they go on: wait again"
-    ):
+    with pytest.raises(ferry.WaitTimeoutError, match=r"of key 'test_a_wait.*are not over after 0.01 s; they go on: wait again"):
         got.result(0.01)
     with pytest.raises(TimeoutError):
         got.exception(timeout=0)
@@ -194,6 +192,39 @@ def test_a_failure_names_what_failed(a, b, key):
         got.result(20)
     assert failed.value.keys == (f"{key}/y".encode(),)
     assert failed.value.transfer_ids == (got.transfer_ids[1],)
+
+
+def test_a_failure_that_nobody_hears_is_logged_once(nodes, a, b, key, caplog):
+    def fail(name, heard):
+        future = receive(b, f"{key}/{name}", deadline=0.01)
+        over = threading.Event()
+        watch = b.recv(shape=4, dtype="uint8", frm=0, key=f"{key}/{name}/after", deadline=0.05)
+        watch.add_done_callback(lambda _: over.set())
+        assert over.wait(20) and watch.exception()
+        while not future.done():
+            pass
+        heard(future)
+
+    fail("unheard", lambda future: None)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.name == "ferry"
+    assert f"keys '{key}/unheard': DEADLINE_EXCEEDED WAITING_FOR_PEER" in record.getMessage()
+    caplog.clear()
+    fail("asked", lambda future: future.exception())
+    fail("called", lambda future: future.add_done_callback(lambda _: None))
+    cancelled = receive(b, f"{key}/cancelled")
+    cancelled.cancel()
+    while not cancelled.done():
+        pass
+    with ferry.Session(nodes.b) as session:
+        ended = receive(session, f"{key}/ended")
+    del cancelled, ended
+    sent = a.send(b"four", to=2, key=key)
+    receive(b, key).result(20)
+    while not sent.done():
+        pass
+    del sent
+    assert not caplog.records
 
 
 def test_a_future_that_is_thrown_away_leaves_its_transfers(a, b, key):

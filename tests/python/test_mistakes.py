@@ -75,10 +75,26 @@ def test_type_shape_or_size_differ(a, b, key):
 
 
 def test_a_key_is_in_use(a, key):
-    first = a.send(b"x", to=2, key=key)
-    with pytest.raises(ferry.KeyInUseError):
-        a.send(b"x", to=2, key=key).result(20)
+    first = a.send(b"x", to=2, key=f"{key}/y")
+    with pytest.raises(ferry.KeyInUseError) as failed:
+        a.send({"x": b"x", "y": b"x"}, to=2, key=key)
+    assert failed.value.keys == (f"{key}/y".encode(),)
     first.cancel()
+
+
+def test_a_prepared_batch_says_which_transfers_it_was(a, key):
+    source = a.empty_like({"x": b"x", "y": b"y"})
+    keys = (f"{key}/x".encode(), f"{key}/y".encode())
+    with a.prepare_send(source, to=2, key=key, deadline=0.1) as out:
+        out.fire()
+        with pytest.raises(ferry.DeadlineExceededError) as waited:
+            out.wait(timeout=20)
+        with pytest.raises(ferry.DeadlineExceededError) as fired:
+            out.fire()
+        with pytest.raises(ferry.InvalidArgumentError, match="a firing is its number, from 1, not 'last'"):
+            out.wait("last")
+    for failed in (waited, fired):
+        assert failed.value.keys == keys and len(set(failed.value.transfer_ids)) == 2 and 0 not in failed.value.transfer_ids
 
 
 def test_tensors_that_do_not_do(a, key):
@@ -97,7 +113,7 @@ def test_tensors_that_do_not_do(a, key):
         (np.array(["text"]), "convert the array"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "masked array.*filled.*.data and .mask"),
         ("text", "a str is no tensor"),
-        (5, "a int is no tensor"),
+        (5, "an int is no tensor"),
         ({1, 2}, "a set is no tensor"),
         (memoryview(bytes(8))[::2], "contiguous buffer"),
         (OfRocm(), "host memory and of CUDA GPUs: copy it to one of these"),
@@ -129,7 +145,7 @@ def test_arguments_that_do_not_do(a, key):
         (lambda: a.send(tensor, to=2, key=key, priority=1.5), "a priority is an integer from -100 to 100, not 1.5"),
         (lambda: a.send(tensor, to=2, key=key, deadline="5"), "a deadline is a time in seconds from now, .* not '5'"),
         (lambda: a.recv(shape=4, frm=2, key=key, deadline=datetime.timedelta(seconds=3)), "a deadline is a time in seconds"),
-        (lambda: ferry.Session(timeout="5"), "a timeout is a time in seconds, not '5'"),
+        (lambda: ferry.Session(timeout="5"), "a timeout is a time in seconds, at most a year, not '5'"),
         (lambda: a.recv(frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(tensor, shape=4, frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(into=np.zeros(4), frm=2, key=key), "make it by Session.empty"),
@@ -224,7 +240,7 @@ def test_a_mistyped_option_of_a_session_is_a_type_error_alone(run):
 def test_a_refused_argument_is_named(a, key):
     with pytest.raises(ferry.InvalidArgumentError) as failed:
         a.send(a.empty(4), to=2, key=key, priority=101)
-    assert failed.value.violations[0][0] == "options.priority" and failed.value.code == "INVALID_ARGUMENT"
+    assert failed.value.violations[0][0] == "priority" and failed.value.code == "INVALID_ARGUMENT"
     with pytest.raises(ferry.NotFoundError) as failed:
         a.send(a.empty(4), to=17, key=key)
     assert failed.value.reason == "DEVICE_UNKNOWN"
