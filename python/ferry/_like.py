@@ -25,7 +25,8 @@ def leaf_like(key: bytes, leaf: Any) -> Like:
     """Of whatever leaf_view takes, and of what has a shape and a type and no bytes: jax.ShapeDtypeStruct, a meta tensor."""
     shape, kind = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     own = getattr(leaf, "__dict__", ())
-    bare = not any(hasattr(type(leaf), name) or name in own for name in ARRAYS)  # not called: PyTorch's raise what they like
+    # By name alone: properties of PyTorch raise what they like.
+    bare = not any(hasattr(type(leaf), name) or name in own for name in (*ARRAYS, "data_ptr"))
     if shape is not None and kind is not None and (bare or getattr(leaf, "is_meta", False)):
         try:
             return Like(shape_of(shape), dtype_of(kind), -1)
