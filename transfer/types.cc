@@ -65,7 +65,7 @@ std::string PrintableKey(absl::string_view key) {
   if (key.size() == 8) {
     uint64_t value = 0;
     for (char c : key) value = value << 8 | static_cast<unsigned char>(c);
-    return absl::StrCat(static_cast<int64_t>(value));
+    return absl::StrCat(value);
   }
   return absl::StrCat("0x", absl::BytesToHexString(key));
 }

@@ -81,8 +81,8 @@ struct MatchKey {
   }
 };
 // A key as text for people: "key 'layers.0.wq' from device 0 to device 2". A key that is not
-// printable is shown in hexadecimal, one of 8 bytes as PJRT's int64. A convoy: "128 keys, 'b0' to
-// 'b127', from device 0 to device 2". Never shows the domain.
+// printable is shown in hexadecimal, one of 8 bytes as a big-endian number without a sign. A
+// convoy: "128 keys, 'b0' to 'b127', from device 0 to device 2". Never shows the domain.
 std::string Describe(const MatchKey& key);
 // The same without the devices.
 std::string DescribeKey(const MatchKey& key);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ferry._version import __version__
 
 if TYPE_CHECKING:
+    from ferry import errors as errors
     from ferry._devices import Device
     from ferry._future import Future, Prepared
     from ferry._memory import Tensor
@@ -92,12 +93,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """What is asked for the first time: importing the package alone is a matter of milliseconds."""
-    if name not in __all__:
-        raise AttributeError(f"module 'ferry' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # to which a misspelled name is to be an error
 
-    value = getattr(import_module(f"ferry.{_HOMES.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """What is asked for the first time: importing the package alone is a matter of milliseconds."""
+        if name not in __all__ and name != "errors":
+            raise AttributeError(f"module 'ferry' has no attribute {name!r}")
+        from importlib import import_module
+
+        home = import_module(f"ferry.{_HOMES.get(name, 'errors')}")
+        value = home if name == "errors" else getattr(home, name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """What there is to be asked for, too."""
+        return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "errors"})

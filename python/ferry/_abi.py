@@ -180,6 +180,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ferry_prepare_receive": (_STATUS, _POST),
     "ferry_prepared_fire": (_STATUS, [_HANDLE, POINTER(c_uint64)]),
     "ferry_prepared_wait": (_STATUS, [_HANDLE, c_uint64, c_uint64]),
+    "ferry_prepared_first_id": (c_uint64, [_HANDLE]),
     "ferry_prepared_fired": (c_uint64, [_HANDLE]),
     "ferry_prepared_over": (c_uint64, [_HANDLE]),
     "ferry_prepared_status": (_STATUS, [_HANDLE]),

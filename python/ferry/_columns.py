@@ -60,12 +60,8 @@ class Columns:
     ) -> None:
         import numpy
 
-        keys = numpy.ascontiguousarray(keys)
-        if keys.dtype.kind in "iu":
-            keys = numpy.ascontiguousarray(_unsigned(keys, "keys"))  # as of a key that is an int
+        keys = _keys(keys)
         offsets, lengths = _unsigned(offsets, "offsets"), _unsigned(lengths, "lengths")
-        if keys.dtype.kind not in "Siu" or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
-            raise invalid(f"keys are a column of bytes (S1 to S{KEY_BYTES}) or integers, not {keys.dtype}{keys.shape}", "keys")
         if not len(keys) == len(offsets) == len(lengths):
             raise invalid(f"columns of {len(keys)} keys, {len(offsets)} offsets, {len(lengths)} lengths", "keys")
         outside = (offsets > tensor.nbytes) | (lengths > tensor.nbytes - offsets)
@@ -96,10 +92,37 @@ class Columns:
             yield Call(raw, Keys(self._keys[begin : begin + each]))
 
 
-def _unsigned(column: Any, name: str) -> Any:
+def _keys(given: Any) -> Any:
+    """As bytes in a row: of type S, whose trailing NULs NumPy drops, of type V, or big-endian integers, as of a key that is an
+    int. Rows of a uint8 matrix are keys of type V."""
     import numpy
 
-    column = numpy.asarray(column)
+    keys = _column(given, "keys")
+    if keys.dtype == numpy.uint8 and keys.ndim == 2 and 1 <= keys.shape[1] <= KEY_BYTES:
+        return numpy.ascontiguousarray(keys).view(f"V{keys.shape[1]}")[:, 0]
+    if keys.dtype.kind in "iu":
+        return numpy.ascontiguousarray(_unsigned(keys, "keys").astype(">u8")).view("V8")
+    plain = keys.dtype.kind == "S" or (keys.dtype.kind == "V" and keys.dtype.names is None)
+    if not plain or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
+        raise invalid(
+            f"keys are a column of bytes (S1 to S{KEY_BYTES}; V1 to V{KEY_BYTES}, or rows of uint8, where they may end in NUL) "
+            f"or integers, not {keys.dtype}{keys.shape}",
+            "keys",
+        )
+    return numpy.ascontiguousarray(keys)
+
+
+def _column(given: Any, name: str) -> Any:
+    import numpy
+
+    try:
+        return numpy.asarray(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"{name} are no column: {error}", name) from None
+
+
+def _unsigned(column: Any, name: str) -> Any:
+    column = _column(column, name)
     if column.ndim != 1 or column.dtype.kind not in "iu" or (column.dtype.kind == "i" and len(column) and column.min() < 0):
         raise invalid(f"{name} are a column of integers from 0, not {column.dtype}{column.shape}", name)
     return column.astype("u8", copy=False)

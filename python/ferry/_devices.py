@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Union
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Optional, Union
 
 from ferry import _abi
-from ferry.errors import check
+from ferry.errors import NotFoundError, check, invalid
 
 
 class Device(NamedTuple):
@@ -27,6 +29,30 @@ _KINDS = {0: "", 1: "host", 2: "gpu"}
 def of_node(said: Any, node: str) -> Device:
     """A ferry_device of this node's daemon."""
     return Device(said.global_device_id, _KINDS.get(said.kind, ""), said.name.decode(), node, True)
+
+
+def number_of(device: Any, argument: str) -> Optional[int]:
+    """The global id of what is no name; None of one. `argument`: as the caller has it."""
+    if isinstance(device, Device):
+        return device.id
+    if isinstance(device, str):
+        return None
+    try:
+        number = operator.index(device)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        said = f"a device is its number, its name or a ferry.Device, not {device!r}"
+        raise invalid(said, argument)
+    return number
+
+
+def unknown(name: str, known: Iterable[str], argument: str) -> NotFoundError:
+    said = (
+        f"no device is called {name!r} here; known: {', '.join(sorted(known)) or 'none'}. One of another node is known once "
+        "its daemon was heard of; its number always works"
+    )
+    return NotFoundError(said, "DEVICE_UNKNOWN", ((argument, said),))
 
 
 def of_cluster(session: int) -> tuple[Device, ...]:

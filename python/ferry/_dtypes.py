@@ -61,9 +61,11 @@ def dtype_of(value: Any) -> DType:
     """Of a name ("bfloat16", "torch.bfloat16"), a NumPy or ml_dtypes dtype or scalar type, a torch dtype or a JAX one."""
     if isinstance(value, DType):
         return value
+    if getattr(value, "byteorder", "=") == ">":
+        raise invalid(f"elements of {value!r} are big-endian: Ferry has little-endian ones (.newbyteorder('<'))", "dtype")
     if isinstance(value, str):
         name = value
-    elif value in _SCALARS:
+    elif isinstance(value, type) and value in _SCALARS:
         name = _SCALARS[value]
     elif isinstance(value, type):
         name = value.__name__

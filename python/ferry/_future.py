@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
+import operator
 import os
 import sys
 import threading
@@ -13,9 +15,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, Optional, TypeVar
 
 from ferry import _abi
+from ferry._options import c_text, wait_timeout
 from ferry._streams import on_stream, refuse_capture
-from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, invalid, of_this_end, take
+from ferry._tree import shown
+from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, for_python, invalid, of_this_end, take
 
+log = logging.getLogger("ferry")
 T = TypeVar("T")
 # A wait returns to the interpreter this often, so that Ctrl-C and other signals are handled.
 _SLICE_NS = 50_000_000
@@ -24,6 +29,7 @@ _SLICE_NS = 50_000_000
 def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: Callable[[], str]) -> Optional[FerryError]:
     """`wait(nanoseconds)` until it says how it ended: None, or the error. WaitTimeoutError with `what()` after `timeout`
     seconds. That a slice has passed is never an end, even of what is over a moment later."""
+    timeout = wait_timeout(timeout)
     end = None if timeout is None or timeout > 1e9 else time.monotonic_ns() + int(max(0.0, timeout) * 1e9)
     while True:
         error = take(wait(_SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))))
@@ -56,6 +62,13 @@ class Post:
     def over(self) -> bool:
         return bool(_abi.library().ferry_batch_over(self.handle))
 
+    def failed_unheard(self) -> bool:
+        """Whether it is over, and did not go well, by itself: not by the end of its session."""
+        lib = _abi.library()
+        if self._pid != self._getpid() or self.session._handle is None or not lib.ferry_batch_over(self.handle):
+            return False
+        return take(lib.ferry_batch_wait(self.handle, 0)) is not None
+
     def wait(self, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
         """None if all went well, else the first failure, with ids and keys of all that failed. `said`: as the text has
         the timeout."""
@@ -63,7 +76,7 @@ class Post:
 
         def what() -> str:
             return (
-                f"{len(self.keys)} transfers, the first of key {self.keys[0]!r}, are not over after {said} s; they go on: "
+                f"{len(self.keys)} transfers, the first of key {shown(self.keys[0])}, are not over after {said} s; they go on: "
                 "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
             )
 
@@ -91,6 +104,8 @@ class Future(Generic[T]):
     Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
     """
 
+    _over = True  # of the class, for one that was never begun
+
     def __init__(self, posts: Sequence[Post], value: T, copied_bytes: int = 0) -> None:
         self._posts, self._value, self._copied_bytes = tuple(posts), value, copied_bytes
         self._error: Optional[FerryError] = None
@@ -98,6 +113,23 @@ class Future(Generic[T]):
         self._lock = threading.Lock()
         self._callbacks: Optional[list[Callable[[Future[T]], object]]] = None
         self._pending = 0
+        self._told = False  # that somebody has asked, or has ended it
+
+    def __del__(self) -> None:
+        if self._over or self._told or sys is None or sys.is_finalizing():
+            return
+        for post in self._posts:
+            if post.failed_unheard():
+                error = post.wait(0.0, 0.0)
+                keys = ", ".join(shown(key) for key in error.keys[:4]) if error is not None else ""
+                log.warning("transfers failed, and nobody asked their ferry.Future: keys %s: %s", keys, error)
+                return
+
+    def __repr__(self) -> str:
+        state = "over" if self.done() else "under way"
+        if self._error is not None:
+            state = f"failed: {type(self._error).__name__}"
+        return f"<ferry.Future {state}{_transfers([post.keys for post in self._posts])}>"
 
     @property
     def transfer_ids(self) -> tuple[int, ...]:
@@ -124,6 +156,7 @@ class Future(Generic[T]):
 
     def exception(self, timeout: Optional[float] = None) -> Optional[FerryError]:
         """Waits; how it failed, or None. WaitTimeoutError if it is not over after `timeout` seconds, and goes on."""
+        wait_timeout(timeout)
         if not self._over:
             end = None if timeout is None else time.monotonic() + timeout
             error: Optional[FerryError] = None
@@ -140,12 +173,12 @@ class Future(Generic[T]):
         """Waits; what came, or raises how it failed. Ctrl-C ends the wait, and the transfers go on.
 
         Raises: WaitTimeoutError if it is not over after `timeout` seconds, and goes on; DeadlineExceededError if its own
-        deadline came first; MismatchError, KeyInUseError, PeerClientGoneError, PoisonedError, CancelledError, AbortedError,
+        deadline came first; MismatchError, PeerClientGoneError, PoisonedError, CancelledError, AbortedError,
         DaemonLostError, each with the ids and keys of the transfers that failed; ForkedError in a child of fork.
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            raise error.again()  # its traceback has the caller's frame, and that this future: a cycle with its tensors
         return self._value
 
     def wait_stream(self, stream: Any = None) -> T:
@@ -165,13 +198,15 @@ class Future(Generic[T]):
 
     def cancel(self) -> None:
         """Asks what is not launched yet to end: CancelledError, at both ends."""
+        self._told = True
         for post in self._posts:
             check(_abi.library().ferry_batch_cancel(post.handle))
 
     def poison(self, why: str) -> None:
         """The data will never be there, or never be taken: PoisonedError with `why`, at both ends."""
+        said, self._told = c_text(why, "why"), True
         for post in self._posts:
-            check(_abi.library().ferry_batch_poison(post.handle, why.encode()))
+            check(_abi.library().ferry_batch_poison(post.handle, said))
 
     def routes(self) -> tuple[str, ...]:
         """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none.
@@ -185,11 +220,14 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
-        not block for long. What it raises goes to ``sys.unraisablehook``. ForkedError in a child of fork."""
+        not block for long. What it raises is logged, as an error of logger ``ferry``, and disturbs nobody else. ForkedError
+        in a child of fork."""
         for post in self._posts:
             if post.session.waiter.forked() and not self._over:
-                raise ForkedError("the future is of the process that forked this one, which alone can wait for it", "FORKED")
+                said = "the future is of the process that forked this one, which alone can wait for it"
+                raise ForkedError(for_python("FORKED", said), "FORKED")
         with self._lock:
+            self._told = True
             if self._callbacks is not None and self._pending:
                 self._callbacks.append(callback)
                 return
@@ -209,13 +247,16 @@ class Future(Generic[T]):
                 return
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._call(callback)
+            try:
+                self._call(callback)
+            except BaseException:  # such as sys.exit(), which would end the session's thread
+                log.exception("a callback of a ferry.Future, %r, tried to end its thread", callback)
 
     def _call(self, callback: Callable[[Future[T]], object]) -> None:
         try:
             callback(self)
-        except Exception as error:
-            sys.unraisablehook(_Unraisable(error, callback))  # type: ignore[arg-type]
+        except Exception:
+            log.exception("a callback of a ferry.Future, %r, raised", callback)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Cancelling the task that awaits cancels the transfers."""
@@ -246,16 +287,6 @@ def _wait_batch(handle: int, stream: Any) -> Any:
     return _abi.library().ferry_stream_wait_batch(handle, stream)
 
 
-class _Unraisable:
-    """The argument of sys.unraisablehook."""
-
-    err_msg = "in a callback of ferry.Future"
-
-    def __init__(self, error: BaseException, callback: object) -> None:
-        self.exc_type, self.exc_value, self.exc_traceback = type(error), error, error.__traceback__
-        self.object = callback
-
-
 class Prepared:
     """Transfers that are checked, matched and routed once and then fired any number of times, each by a store.
 
@@ -266,21 +297,28 @@ class Prepared:
 
     _getpid = staticmethod(os.getpid)  # as a Post's
 
-    def __init__(self, session: Any, handles: Sequence[int], kept: Any, value: Any, ordinal: int = -1) -> None:
+    def __init__(
+        self, session: Any, handles: Sequence[int], keys: Sequence[Sequence[bytes]], kept: Any, value: Any, ordinal: int = -1
+    ) -> None:
         lib = _abi.library()
-        self._ordinal = ordinal
+        self._ordinal, self._keys = ordinal, tuple(keys)
         self._session, self._handles, self._kept, self.value = session, tuple(handles), kept, value
         self._fired = ctypes.c_uint64()
         self._firing = ctypes.byref(self._fired)
         self._fire, self._free, self._pid = lib.ferry_prepared_fire, lib.ferry_prepared_free, os.getpid()
         self._released = False
 
+    def __repr__(self) -> str:
+        return f"<ferry.Prepared {'released' if self._released else 'prepared'}{_transfers(self._keys)}>"
+
     def fire(self) -> int:
         """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over."""
-        for handle in self._handles:
+        for i, handle in enumerate(self._handles):
             status = self._fire(handle, self._firing)
             if status:
-                check(status)
+                error = take(status)
+                assert error is not None
+                raise _of_batch(error, handle, self._keys[i])
         return self._fired.value
 
     def fire_stream(self, stream: Any = None) -> int:
@@ -305,7 +343,8 @@ class Prepared:
         lib = _abi.library()
         for handle in self._handles:
             # A stream may have been told to fire what it has not fired yet.
-            number = max(lib.ferry_prepared_fired(handle), self._fired.value) if firing is None else firing
+            told = max(lib.ferry_prepared_fired(handle), self._fired.value)
+            number = told if firing is None else _firing_number(firing)
             on_stream(
                 stream,
                 self._ordinal,
@@ -317,12 +356,14 @@ class Prepared:
     def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
         """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.
         WaitTimeoutError after `timeout` seconds: the firing goes on."""
+        wait_timeout(timeout)
         end = None if timeout is None else time.monotonic() + timeout
-        for handle in self._handles:
-            number = _abi.library().ferry_prepared_fired(handle) if firing is None else firing
+        wanted = None if firing is None else _firing_number(firing)
+        for handle, keys in zip(self._handles, self._keys, strict=True):
+            number = _abi.library().ferry_prepared_fired(handle) if wanted is None else wanted
             error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
             if error is not None:
-                raise error
+                raise _of_batch(error, handle, keys)
 
     def release(self) -> None:
         """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more. Twice is
@@ -343,6 +384,29 @@ class Prepared:
         if self._pid == self._getpid():  # in a child of fork nothing is touched
             for handle in self._handles:
                 self._free(handle)
+
+
+def _transfers(keys: Sequence[Sequence[bytes]]) -> str:
+    """For a repr: how many, and the first one's key."""
+    count = sum(map(len, keys))
+    return f", {count} transfer{'s' if count > 1 else ''} from key {shown(keys[0][0])}" if count else ", no transfers"
+
+
+def _firing_number(firing: Any) -> int:
+    try:
+        made = operator.index(firing)
+    except TypeError:
+        made = -1
+    if not 0 <= made < 1 << 64:
+        raise invalid(f"a firing is its number, from 1, not {firing!r}", "firing")
+    return made
+
+
+def _of_batch(error: FerryError, handle: int, keys: Sequence[bytes]) -> FerryError:
+    """Of a prepared batch, which ends as a whole: with the ids and keys of all its transfers."""
+    first = int(_abi.library().ferry_prepared_first_id(handle))
+    error.transfer_ids, error.keys = tuple(first + i for i in range(len(keys))), tuple(keys)
+    return error
 
 
 def _wait_firing(handle: int, number: int, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:

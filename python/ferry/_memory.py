@@ -20,15 +20,22 @@ from ferry.errors import UnimplementedError, check, invalid
 
 Shape = Union[int, Sequence[int]]
 ALIGNMENT = 256
+_MOST = 2**63 - 1  # bytes, and elements of a dimension: beyond it ctypes would take another number without a word
 
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
+    """InvalidArgumentError for what is no shape. An array of integers, NumPy's or torch's, is one too."""
     try:
-        dims = (operator.index(shape),) if hasattr(shape, "__index__") else tuple(operator.index(dim) for dim in shape)
+        if isinstance(shape, (str, bytes, bytearray)):
+            raise TypeError
+        one = not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0
+        dims = (operator.index(shape),) if one else tuple(operator.index(dim) for dim in shape)  # type: ignore[arg-type,union-attr]
     except TypeError:
         raise invalid(f"a shape is an integer or a sequence of them, not {shape!r}", "shape") from None
     if any(dim < 0 for dim in dims):
         raise invalid(f"shape {dims} has a negative dimension", "shape")
+    if any(dim > _MOST for dim in dims):
+        raise invalid(f"shape {dims} has a dimension beyond 2^63 - 1", "shape")
     return dims
 
 
@@ -44,6 +51,7 @@ class Arena:
     """
 
     _getpid = staticmethod(os.getpid)  # of its own: at the interpreter's end it may go after its module's names
+    _pid = 0  # of the class, for one that was never begun
 
     def __init__(
         self,
@@ -129,6 +137,19 @@ class Tensor:
     def address(self) -> int:
         """Where the first byte is in this process."""
         return self._arena.address + self._offset
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Tensor is memory of this process and its daemon: send it, or pickle its .numpy()")
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self._arena, self._offset, self.shape, self._dtype)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """A tensor of its own, on the same host device. UnimplementedError of a GPU's."""
+        self._host("deepcopy")
+        (made,) = make_tensors(self._arena.session, self.device, [(self.shape, self._dtype)])
+        made.memory[:] = self.memory
+        return made
 
     def __repr__(self) -> str:
         return f"ferry.Tensor(shape={self.shape}, dtype={self.dtype!r}, device={self.device})"
@@ -227,6 +248,10 @@ class Tensor:
         dl_device: Optional[tuple[int, int]] = None,
         copy: Optional[bool] = None,
     ) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                f"the tensor is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: copy it there"
+            )
         if self._dtype.dlpack is None:
             raise BufferError(f"DLPack has no name for {self.dtype}")
         if copy:
@@ -259,12 +284,15 @@ def make_arena(session: Any, device: int, nbytes: int) -> Arena:
 
 
 def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ...], DType]]) -> list[Tensor]:
-    """New tensors in one arena, each at a multiple of 256 bytes."""
+    """New tensors in one arena, each at a multiple of 256 bytes. InvalidArgumentError for 2^63 bytes or more."""
     ends = 0
     offsets = []
     for shape, dtype in wanted:
         offsets.append(ends)
         nbytes = (math.prod(shape) * dtype.bits + 7) // 8
         ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if ends > _MOST:
+            others = f", {ends} with those before it" if len(offsets) > 1 else ""
+            raise invalid(f"shape {shape} of {dtype.name} is {nbytes} bytes{others}: no memory has 2^63", "shape")
     arena = make_arena(session, device, ends)
     return [Tensor(arena, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, wanted, strict=True)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -12,8 +13,9 @@ from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
 from ferry._imports import PoolPlaces
 from ferry._memory import ALIGNMENT, Arena, Tensor
-from ferry._views import View, blocks_of, packed, view_of
-from ferry.errors import InvalidArgumentError, check, invalid
+from ferry._tree import shown
+from ferry._views import View, blocks_of, leaf_view, named, packed, view_of
+from ferry.errors import InvalidArgumentError, check, invalid, refused, take
 
 _TRANSFER = struct.Struct("@QQQQQQQi4xQQiIQQ")
 _RANGE = struct.Struct("@QQQ")
@@ -30,7 +32,10 @@ class Ranges:
     __slots__ = ("tensors",)
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = tuple(tensors)
+        try:
+            self.tensors = tuple(tensors)
+        except TypeError:
+            raise invalid(f"ranges are a sequence of tensors, not {tensors!r}", "tensors") from None
 
 
 class Blocks:
@@ -140,8 +145,10 @@ def explained(session: Any, tensor: Any) -> str:
     view = view_of(tensor)
     where, how = Places(session).find(view)
     if where is None and view.ordinal >= 0:
+        _contiguous(view, "the tensor")
         return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
     if where is None:
+        _contiguous(view, "the tensor")
         return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
     how = f" ({how})" if how else ""
     if isinstance(where, list) and len(where) == 1:
@@ -154,8 +161,7 @@ def explained(session: Any, tensor: Any) -> str:
     return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
 
 
-def _table(places: Places, blocks: Blocks) -> Table:
-    view = view_of(blocks.tensor)
+def _table(places: Places, blocks: Blocks, view: View) -> Table:
     where = places.of(view)
     if not isinstance(where, list):
         raise invalid("blocks are picked from a contiguous tensor in an arena: see Session.empty", "tensor")
@@ -164,9 +170,14 @@ def _table(places: Places, blocks: Blocks) -> Table:
             f"blocks are picked from one arena, and the tensor is in {len(where)}: see ferry.torch.mem_pool", "tensor"
         )
     arena, offset, nbytes = where[0]
-    size = blocks.block_bytes or (nbytes // view.shape[0] if view.shape and view.shape[0] else 0)
-    if size < 1:
-        raise invalid("blocks need block_bytes of 1 or more, or a tensor with rows", "block_bytes")
+    size = nbytes // view.shape[0] if view.shape and view.shape[0] else 0
+    if blocks.block_bytes is not None:
+        try:
+            size = operator.index(blocks.block_bytes)
+        except TypeError:
+            raise invalid(f"block_bytes is an integer, not {blocks.block_bytes!r}", "block_bytes") from None
+    if not 1 <= size < 1 << 63:
+        raise invalid(f"blocks need block_bytes from 1 and below 2^63, or a tensor with rows: {size} do not do", "block_bytes")
     return Table(arena, offset, size, _indices(blocks.indices, size, nbytes))
 
 
@@ -175,22 +186,33 @@ def _indices(given: Any, size: int, nbytes: int) -> Any:
     alone, in which other tensors are too."""
     if getattr(given, "ndim", 1) != 1:
         raise invalid(f"block indices are integers in one row, not of shape {tuple(given.shape)}", "indices")
-    if getattr(getattr(given, "dtype", None), "name", "") == "uint64" and given.flags.c_contiguous:
+    name = str(getattr(given, "dtype", "")).rpartition(".")[2]
+    if name == "bool":
+        raise _mask()
+    if name == "uint64" and hasattr(given, "flags") and given.flags.c_contiguous and given.dtype.isnative:
         made = (ctypes.c_uint64 * len(given)).from_buffer_copy(given)
         first, last = 0, int(given.max(initial=0))
     else:
-        given = given.tolist() if hasattr(given, "tolist") else list(given)
         try:
+            given = given.tolist() if hasattr(given, "tolist") else list(given)
             first, last = min(given, default=0), max(given, default=0)
             made = (ctypes.c_uint64 * len(given))(*given)
         except TypeError:
-            raise invalid("block indices are integers", "indices") from None
+            raise invalid("block indices are integers in one row", "indices") from None
+        if bool in set(map(type, given)):
+            raise _mask()
     if first < 0:
         raise invalid(f"a block index is negative: {first}", "indices")
     if len(given) and (last + 1) * size > nbytes:
         beyond = f"block {last} is not inside the tensor, which has {nbytes // size} blocks of {size} bytes"
         raise InvalidArgumentError(beyond, "RANGE_INVALID", (("indices", beyond),))  # as the library says of an arena
     return made
+
+
+def _mask() -> InvalidArgumentError:
+    return invalid(
+        "block indices are integers, not a mask of bools: give numpy.flatnonzero(mask), or mask.nonzero()", "indices"
+    )
 
 
 class Copies(NamedTuple):
@@ -213,6 +235,16 @@ def parted(leaves: Sequence[tuple[bytes, Any]]) -> Iterable[Sequence[tuple[bytes
         yield leaves[begin:]
 
 
+def _contiguous(view: View, what: str) -> None:
+    """As what is copied must be."""
+    if not view.unpacked and blocks_of(view)[2] != 1:
+        raise invalid(
+            f"{what} is not contiguous and in no arena: make it contiguous (numpy.ascontiguousarray, .contiguous()), or make "
+            "it by Session.empty",
+            "tensor",
+        )
+
+
 def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
@@ -225,7 +257,7 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
         elif isinstance(leaf, Ranges):
             pieces: list[tuple[Arena, int, int]] = []
             for part in leaf.tensors:
-                where = places.of(view_of(part))
+                where = places.of(leaf_view(key, part))
                 if not isinstance(where, list):
                     raise invalid("ranges are contiguous tensors in arenas: see Session.empty", "tensors")
                 pieces += where
@@ -233,27 +265,25 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 raise invalid("ranges of one transfer are on one device, in memory of one session, and at least one", "tensors")
             items.append(Item(key, pieces, None, None, leaf))
         elif isinstance(leaf, Blocks):
-            items.append(Item(key, _table(places, leaf), None, None, leaf))
+            items.append(Item(key, _table(places, leaf, leaf_view(key, leaf.tensor)), None, None, leaf))
         else:
-            view = view_of(leaf)
-            found, why = places.find(view)
+            view = leaf_view(key, leaf)
+            try:
+                found, why = places.find(view)
+            except InvalidArgumentError as error:
+                raise named(error, key) from None
             if found is not None:
                 items.append(Item(key, found, view.dtype, view.shape, view.owner))
                 continue
             if isinstance(leaf, Tensor) and leaf._arena.session.is_gpu(leaf.device):
-                raise invalid(f"the tensor of key {key!r} is a GPU's, of another session: use that one", "tensor")
+                raise invalid(f"the tensor of key {shown(key)} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
-                    f"the memory of key {key!r} is in no arena of this session, and only a send copies: make it by "
+                    f"the memory of key {shown(key)} is in no arena of this session, and only a send copies: make it by "
                     f"Session.empty, or have it made by like= or shape={'. ' + why if why else ''}",
                     "into",
                 )
-            if not view.unpacked and blocks_of(view)[2] != 1:
-                raise invalid(
-                    f"the tensor of key {key!r} is not contiguous and in no arena: make it contiguous "
-                    "(numpy.ascontiguousarray, .contiguous()), or make it by Session.empty",
-                    "tensor",
-                )
+            _contiguous(view, f"the tensor of key {shown(key)}")
             staged.append((len(items), key, view))
             items.append(None)
     return _copies(session, device, staged, items)
@@ -268,7 +298,7 @@ def _copies(
         where = device if ordinal < 0 else session.gpu_of(ordinal)
         if where is None:
             raise invalid(
-                f"the tensor of key {some[0][1]!r} is on CUDA device {ordinal}, which is none of the GPUs of this node's "
+                f"the tensor of key {shown(some[0][1])} is on CUDA device {ordinal}, which is none of the GPUs of this node's "
                 "daemon: `ferryctl devices` lists them",
                 "tensor",
             )
@@ -354,9 +384,11 @@ def _piece(where: Union[Strided, Table]) -> Any:
     return _abi.BlockTable(where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices))
 
 
-def post(call: Any, session: Any, device: int, made: Any, count: int, options: Any) -> int:
-    """The handle that one of the library's posting functions gives."""
+def post(call: Any, session: Any, device: int, made: Any, keys: Sequence[bytes], options: Any) -> int:
+    """The handle that one of the library's posting functions gives for the transfers of `keys`."""
     handle = ctypes.c_void_p()
-    check(call(session.handle, device, ctypes.addressof(made), count, options, ctypes.byref(handle)))
+    error = take(call(session.handle, device, ctypes.addressof(made), len(keys), options, ctypes.byref(handle)))
+    if error is not None:
+        raise refused(error, keys)
     assert handle.value is not None
     return handle.value

@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import logging
-import operator
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -14,19 +13,19 @@ from typing import Any, Optional, Union
 
 from ferry import _abi, _columns, _cuda
 from ferry._counters import Counters
-from ferry._devices import Device, DeviceLike, of_cluster, of_node
+from ferry._devices import Device, DeviceLike, number_of, of_cluster, of_node, unknown
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, Prepared, wait_in_slices
 from ferry._imports import Imports
+from ferry._like import new_like
 from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
-from ferry._options import domain_of, post_options, seconds
+from ferry._options import c_text, domain_of, post_options, session_options
 from ferry._post import Copies, Item, arena_of, coded, explained, items_of, parted, post, split
 from ferry._stage import Kept, Stage
 from ferry._streams import Defined, Streams
 from ferry._tree import Key, keyed
-from ferry._views import view_of
 from ferry._waiter import Waiter
-from ferry.errors import FailedPreconditionError, NotAllowedError, NotFoundError, check, invalid, not_allowed
+from ferry.errors import FailedPreconditionError, NotAllowedError, check, invalid, not_allowed
 
 log = logging.getLogger("ferry")
 
@@ -58,11 +57,7 @@ class Session:
         reattach: bool = True,
     ) -> None:
         lib, self._domain = _abi.library(), domain_of(domain)
-        options = _abi.SessionOptions(struct_size=ctypes.sizeof(_abi.SessionOptions))
-        options.client_dir = None if client_dir is None else os.fsencode(client_dir)
-        options.name = None if name is None else name.encode()
-        options.timeout_ns = max(1, int(seconds(timeout, "timeout", "seconds") * 1e9))
-        options.no_reattach = not reattach
+        options = session_options(client_dir, name, timeout, reattach)
         handle = ctypes.c_void_p()
         try:
             check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
@@ -78,10 +73,13 @@ class Session:
         self.imports, self.kept, self.streams = Imports(), Kept(handle), Streams(handle)
         self._limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
-        node = self.node
+        self._look()
+        self._counters = Counters(self.handle, len(self._devices))
+
+    def _look(self) -> None:
+        lib, handle, node = _abi.library(), self.handle, self.node
         found = [lib.ferry_session_device(handle, i) for i in range(lib.ferry_session_devices(handle))]
-        self.devices = tuple(of_node(one, node) for one in found)
-        self._counters = Counters(self.handle, len(self.devices))
+        self._devices = tuple(of_node(one, node) for one in found)
         self._gpus = {one.global_device_id: bytes(one.uuid) for one in found if one.kind == 2}
 
     # ---- The session itself
@@ -115,6 +113,10 @@ class Session:
         self.kept.clear()
         self.imports.clear()
 
+    def __repr__(self) -> str:
+        state = "closed" if self._handle is None else f"{self.id} of node {self.node}"
+        return f"<ferry.Session {state}>"
+
     def __enter__(self) -> Session:
         return self
 
@@ -146,10 +148,18 @@ class Session:
         this node's; ResourceExhaustedError where the session has joined on 64 already; UnavailableError while the daemon is
         away.
         """
+        member = c_text(name, "name")
         for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
-            check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, name.encode()))
+            check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, member))
 
     # ---- Devices
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those of this node's daemon; after the session has got another one, of that. Of a closed session the last ones."""
+        if self._handle is not None:
+            self._look()
+        return self._devices
 
     def cluster_devices(self) -> tuple[Device, ...]:
         """The devices that the daemon knows now, of all nodes: a call to it. UnavailableError while it is away."""
@@ -160,25 +170,19 @@ class Session:
     def device_id(self, device: Optional[DeviceLike]) -> int:
         """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device.
         NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these."""
+        return self._device(device, "device")
+
+    def _device(self, device: Optional[DeviceLike], argument: str) -> int:
         if device is None:
-            return self.devices[0].id
-        if isinstance(device, Device):
-            return device.id
-        if not isinstance(device, str):
-            try:
-                return operator.index(device)
-            except TypeError:
-                raise invalid(f"a device is its number, its name or a ferry.Device, not {device!r}", "device") from None
-        name = device if "/" in device else f"{self.node}/{device}"
+            return self._devices[0].id
+        number = number_of(device, argument)
+        if number is not None:
+            return number
+        name = str(device) if "/" in str(device) else f"{self.node}/{device}"
         if name not in self._cluster:
             self.cluster_devices()
         if name not in self._cluster:
-            known = ", ".join(sorted(self._cluster)) or "none"
-            raise NotFoundError(
-                f"no device is called {name!r} here; known: {known}. One of another node is known once its daemon was "
-                "heard of; its number always works",
-                "DEVICE_UNKNOWN",
-            )
+            raise unknown(name, self._cluster, argument)
         return self._cluster[name].id
 
     def is_gpu(self, device: int) -> bool:
@@ -215,7 +219,7 @@ class Session:
 
     def empty_like(self, tree: Any, device: Optional[DeviceLike] = None) -> Any:
         """A tree of tensors of the shapes and types of `tree`'s, in one arena. Raises what `empty` does."""
-        return self._new_like(keyed(tree, "-"), device)
+        return new_like(self, keyed(tree, "-"), device)
 
     def explain(self, tensor: Any) -> str:
         """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
@@ -250,9 +254,10 @@ class Session:
 
         Raises: InvalidArgumentError for an argument, its name in `violations`; NotFoundError for a device that is not known;
         ResourceExhaustedError where a queue or a quota is full; UnavailableError while the daemon is away or drains;
-        FailedPreconditionError if the session is closed, or the current stream is captured; ForkedError in a child of fork.
-        Those of the transfers come by the future: DeadlineExceededError, MismatchError, KeyInUseError, PeerClientGoneError,
-        PoisonedError, CancelledError, AbortedError, DaemonLostError, or FailedPreconditionError for a route that does not do.
+        FailedPreconditionError if the session is closed, or the current stream is captured; KeyInUseError for a key of which a
+        send waits already; ForkedError in a child of fork. Those of the transfers come by the future: DeadlineExceededError,
+        MismatchError, PeerClientGoneError, PoisonedError, CancelledError, AbortedError, DaemonLostError, or
+        FailedPreconditionError for a route that does not do.
         """
         options = self._options(deadline, priority, route, continues)
         leaves, where = keyed(tensor, key)[0], self.device_id(device)
@@ -342,8 +347,9 @@ class Session:
         route: str = "any",
         continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
-        """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" or an integer type, `offsets` and
-        `lengths` in bytes of `tensor`, which is in an arena. Types and shapes are not compared.
+        """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" (which drops NULs at the end of a key),
+        of type "V" or rows of uint8 (which keep them), or of an integer type; `offsets` and `lengths` in bytes of `tensor`,
+        which is in an arena. Types and shapes are not compared.
 
         Raises: what `send` does; InvalidArgumentError too for columns of different lengths, of another type, or beyond the
         tensor.
@@ -370,20 +376,6 @@ class Session:
 
     # ---- How
 
-    def _new_like(self, tree: Any, device: Optional[DeviceLike]) -> Any:
-        leaves, build = tree
-        views = [view_of(leaf) for _, leaf in leaves]
-        homes = [
-            self.device_id(self.gpu_of(view.ordinal) if device is None and view.ordinal >= 0 else device) for view in views
-        ]
-        made: list[Any] = [None] * len(views)
-        for home in set(homes):
-            places = [i for i, one in enumerate(homes) if one == home]
-            wanted = [(views[i].shape, views[i].dtype) for i in places]
-            for i, tensor in zip(places, make_tensors(self, home, wanted), strict=True):
-                made[i] = tensor
-        return build(made)
-
     def _receives(
         self, like: Any, shape: Optional[Shape], dtype: Any, into: Any, key: Key, device: Optional[DeviceLike]
     ) -> tuple[list[tuple[bytes, Any]], Any]:
@@ -393,12 +385,14 @@ class Session:
         if into is None and shape is not None:
             into = self.empty(shape, dtype, device)
         elif into is None:
-            into = self._new_like(keyed(like, key), device)
+            into = new_like(self, keyed(like, key), device)
         return keyed(into, key)[0], into
 
     def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
         options = post_options(self._domain, deadline, priority, route)
         if continues is not None:
+            if not isinstance(continues, Future):
+                raise invalid(f"continues is a ferry.Future of this session, not {continues!r}", "continues")
             options.continues = continues._first_id(self)
         return options
 
@@ -407,7 +401,7 @@ class Session:
         lib, counter = _abi.library(), self._counters.take(home.device)
         options.over_timeline = counter.number
         try:
-            handle = post(getattr(lib, name), self, home.device, made, len(keys), ctypes.byref(options))
+            handle = post(getattr(lib, name), self, home.device, made, keys, ctypes.byref(options))
         except BaseException:
             self._counters.refused(counter)
             raise
@@ -426,7 +420,7 @@ class Session:
     ) -> tuple[list[Post], int]:
         """The posts of one tree, and how many bytes were copied for them. If anything of it is refused, what of it was posted
         is cancelled, at both ends: a half of a tree is of no use to anybody."""
-        there = self.device_id(remote)
+        there = self._device(remote, "to" if name.endswith("send") else "frm")
         posts: list[Post] = []
         copied = 0
         try:
@@ -447,23 +441,26 @@ class Session:
         return posts, copied
 
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
-        call, there = getattr(_abi.library(), name), self.device_id(remote)
+        call, there = getattr(_abi.library(), name), self._device(remote, "to" if name.endswith("send") else "frm")
         handles: list[int] = []
+        keys: list[list[bytes]] = []
         ordinals = {arena_of(item.where).ordinal for item in items}
         try:
             for home, some in split(items, self._limits.batch_transfers):
                 made, _kept = coded(some, there)
-                handles.append(post(call, home.session, home.device, made, len(some), ctypes.byref(options)))
+                keys.append([item.key for item in some])
+                handles.append(post(call, home.session, home.device, made, keys[-1], ctypes.byref(options)))
         except BaseException:
-            Prepared(self, handles, items, None).release()  # a half of a tree is of no use to anybody
+            Prepared(self, handles, keys, items, None).release()  # a half of a tree is of no use to anybody
             raise
-        return Prepared(self, handles, items, value, max(ordinals, default=-1))
+        return Prepared(self, handles, keys, items, value, max(ordinals, default=-1))
 
     def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
         if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
         keys, offsets, lengths = columns
-        table = _columns.Columns(tensor, self.device_id(remote), keys, offsets, lengths, self._defined(tensor._arena))
+        there = self._device(remote, "to" if name.endswith("send") else "frm")
+        table = _columns.Columns(tensor, there, keys, offsets, lengths, self._defined(tensor._arena))
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Optional
 from ferry import _buffer, _cuda, _dlpack, _dtypes, _streams
 from ferry._dtypes import DType, dtype_of
 from ferry._memory import Tensor
-from ferry.errors import UnimplementedError, invalid
+from ferry._tree import shown
+from ferry.errors import FerryError, UnimplementedError, invalid
 
 
 class View(NamedTuple):
@@ -54,7 +55,7 @@ def view_of(array: Any) -> View:
             "placements of the other end; or give its to_local()",
             "tensor",
         )
-    if getattr(array, "is_cuda", False) and hasattr(array, "data_ptr"):
+    if hasattr(array, "data_ptr") and (getattr(array, "is_cuda", False) or _is_torch(array)):
         return _torch_view(array)
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(array, masked.MaskedArray):
@@ -69,6 +70,27 @@ def view_of(array: Any) -> View:
         return _dlpack_view(array)
     interface = getattr(array, "__cuda_array_interface__", None)
     return _buffer_view(array) if interface is None else _cuda_interface_view(array, interface)
+
+
+def leaf_view(key: bytes, leaf: Any) -> View:
+    """view_of a tree's leaf, whose key is in what it raises."""
+    try:
+        return view_of(leaf)
+    except FerryError as error:
+        raise named(error, key) from None
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # of its owner: a tracer of JAX, an array that was deleted or donated
+        said = f"key {shown(key)}: the bytes of a {type(leaf).__name__} cannot be seen: {type(error).__name__}: {error}"
+        raise invalid(said, "tensor") from error
+
+
+def named(error: FerryError, key: bytes) -> FerryError:
+    """What is wrong with a leaf, with its key."""
+    kind, (message, reason, violations, *_) = error.__reduce__()
+    said = f"key {shown(key)}: {message}"
+    made: FerryError = kind(said, reason, tuple((field, said) for field, _ in violations), None, (), (key,))
+    return made
 
 
 _torch_dtypes: dict[Any, DType] = {}
@@ -135,8 +157,21 @@ def _interface_dtype(kind: Any, typestr: str) -> DType:
     return named
 
 
+def _is_torch(array: Any) -> bool:
+    """True of a tensor of torch's that is of the CPU, or has no bytes: of other devices it has DLPack."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor) or not hasattr(array, "is_conj"):
+        return False
+    kind: str = array.device.type
+    return kind in ("cpu", "meta")
+
+
 def _torch_view(tensor: Any) -> View:
     """Of torch, as it is: nothing waits for a stream."""
+    if getattr(tensor, "is_meta", False):
+        raise invalid("a meta tensor has a shape and a type, and no bytes: it may be given as like=", "tensor")
+    if getattr(tensor, "is_quantized", False):
+        raise invalid("a quantised tensor is more than its bytes: send its int_repr(), and its scale beside", "tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise invalid("the tensor's bytes are not its values: .resolve_conj() or .resolve_neg() it first", "tensor")
     layout = tensor.layout
@@ -151,12 +186,16 @@ def _torch_view(tensor: Any) -> View:
     return View(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, ordinal=tensor.get_device())
 
 
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiouAEIO' else 'a'} {kind}"
+
+
 def _buffer_view(array: Any) -> View:
     try:
         buffer = _buffer.Buffer(array)
     except (TypeError, BufferError):
         raise invalid(
-            f"a {type(array).__name__} is no tensor: it has neither __array_interface__ nor __dlpack__ nor "
+            f"{_a(type(array).__name__)} is no tensor: it has neither __array_interface__ nor __dlpack__ nor "
             "__cuda_array_interface__, nor is it a contiguous buffer; give a NumPy, torch or JAX array, a tensor of "
             "Session.empty, or bytes",
             "tensor",

@@ -8,6 +8,7 @@ interpreter, which may be at its end. This thread sleeps on the semaphore and as
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, Optional
 from ferry import _abi
 from ferry.errors import check
 
+log = logging.getLogger("ferry")
 _libc = ctypes.CDLL(None, use_errno=True)
 _SEM_BYTES = 32
 _NONE = 2**64 - 1
@@ -103,10 +105,18 @@ class Waiter:
                 lib.ferry_status_free(lib.ferry_wait_any(slots, len(slots), 0, ctypes.byref(index)))
                 if index.value == _NONE:
                     break
-                self._take(index.value)()
+                _guarded(self._take(index.value))
             if self._closing:  # every batch is over
                 with self._lock:
                     left, self._waiting = list(self._waiting.values()), {}
                 for _, done in left:
-                    done()
+                    _guarded(done)
                 return
+
+
+def _guarded(done: Callable[[], None]) -> None:
+    """Whatever `done` raises, the thread goes on: all futures of the session need it."""
+    try:
+        done()
+    except BaseException:
+        log.exception("the end of a batch could not be told")

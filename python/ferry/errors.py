@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ferry import _abi
@@ -49,6 +50,12 @@ class FerryError(Exception):
             type(self),
             (self.message, self.reason, self.violations, self.retry_after, self.transfer_ids, self.keys),
         )
+
+    def again(self) -> FerryError:
+        """The same, without a traceback: to be raised in place of one that is kept."""
+        kind, arguments = self.__reduce__()
+        made: FerryError = kind(*arguments)
+        return made
 
 
 class CancelledError(FerryError):
@@ -199,6 +206,11 @@ def for_python(reason: str, message: str) -> str:
     """The library's text, with what a program of this package does about it."""
     if reason == "DAEMON_LOST":
         return message.replace("ferry_session_wait", "Session.wait_daemon")
+    if reason == "FORKED":
+        return (
+            f"{message}. In Python: start workers by multiprocessing.get_context('spawn') or ('forkserver'), or "
+            "DataLoader(multiprocessing_context='spawn')"
+        )
     if reason == "WAITING_FOR_PEER" and "in another domain" in message:
         return f"{message}; both sessions need the same domain= or $FERRY_DOMAIN_FILE, or the same user without either"
     if reason == "TRANSFER_MISMATCH" and _DIFFERS.search(message):
@@ -237,6 +249,17 @@ def take(status: Any, ids: tuple[int, ...] = (), keys: tuple[bytes, ...] = ()) -
     if special is not None and issubclass(special, kind):
         kind = special
     return kind(message, reason, violations, retry / 1e9 if retry else None, ids, keys)
+
+
+_TRANSFER = re.compile(r"\b(?:sends|receives)\[(\d+)\]")
+
+
+def refused(error: FerryError, keys: Sequence[bytes]) -> FerryError:
+    """Of a post, which is all or nothing: with the keys of the transfers that it is about, where it says so, else of all."""
+    named = {int(place) for field, _ in error.violations for place in _TRANSFER.findall(field)}
+    named |= {int(place) for place in _TRANSFER.findall(error.message)}
+    error.keys = tuple(keys[i] for i in sorted(named) if i < len(keys)) or tuple(keys[i] for i in range(len(keys)))
+    return error
 
 
 def check(status: Any) -> None:

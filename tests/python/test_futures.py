@@ -2,6 +2,7 @@
 """Waiting: result, await, callbacks; what other threads do meanwhile; cancelling, poisoning, deadlines."""
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -19,9 +20,7 @@ def receive(session, key, **how):
 def test_a_wait_that_takes_too_long_leaves_the_transfer(a, b, key):
     got = receive(b, key)
     assert not got.done()
-    with pytest.raises(
-        ferry.WaitTimeoutError, match=r"of key b'test_a_wait.*are not over after 0.01 s; they go on: wait again"
-    ):
+    with pytest.raises(ferry.WaitTimeoutError, match=r"of key 'test_a_wait.*are not over after 0.01 s; they go on: wait again"):
         got.result(0.01)
     with pytest.raises(TimeoutError):
         got.exception(timeout=0)
@@ -94,14 +93,42 @@ def test_callbacks_come_once_and_in_any_state(a, b, key):
     assert called[1:] == [threading.current_thread()]
 
 
-def test_a_callback_that_raises_disturbs_nobody(a, b, key, monkeypatch):
-    seen, over = [], threading.Event()
-    monkeypatch.setattr("sys.unraisablehook", lambda args: seen.append(args.exc_value))
+@pytest.mark.parametrize("raised", ["1 / 0", "sys.exit(3)", "(_ for _ in ()).throw(KeyboardInterrupt())"])
+def test_a_callback_that_raises_disturbs_nobody(run, key, raised):
+    """In a process of its own, with the interpreter's own hooks: the session's thread must go on."""
+    said = run(f"""
+import asyncio, ferry, logging, os, sys, threading
+logging.basicConfig(stream=sys.stdout)
+session = ferry.Session(os.environ["A"])
+def receive(name):
+    return session.recv(shape=4, dtype="uint8", frm=0, key="{key}" + name, device=1)
+first, over = receive("first"), threading.Event()
+first.add_done_callback(lambda future: {raised})
+first.add_done_callback(lambda future: over.set())
+session.send(b"four", to=1, key="{key}first").result(20)
+print(over.wait(20))
+async def awaits():
+    session.send(b"more", to=1, key="{key}second")
+    return await asyncio.wait_for(second, 20)
+for name in ("second", "second"):
+    second = receive(name)
+    print(bytes(asyncio.run(awaits()).memory))
+print([thread.name for thread in threading.enumerate()])
+""")
+    assert said.startswith("ERROR:ferry:a callback of a ferry.Future, <function <lambda>")
+    assert "Traceback (most recent call last)" in said and said.endswith(
+        "True\nb'more'\nb'more'\n['MainThread', 'ferry-futures']\n"
+    )
+
+
+def test_a_callback_that_is_called_at_once_may_end_its_own_thread(a, b, key, caplog):
     got = receive(b, key)
-    got.add_done_callback(lambda future: 1 / 0)
-    got.add_done_callback(lambda future: over.set())
     a.send(b"four", to=2, key=key).result(20)
-    assert over.wait(20) and isinstance(seen[0], ZeroDivisionError)
+    got.result(20)
+    got.add_done_callback(lambda future: 1 / 0)
+    assert "ZeroDivisionError" in caplog.text
+    with pytest.raises(SystemExit):
+        got.add_done_callback(lambda future: sys.exit(3))
 
 
 def test_callbacks_of_what_ends_with_its_session(nodes, key):
@@ -165,6 +192,39 @@ def test_a_failure_names_what_failed(a, b, key):
         got.result(20)
     assert failed.value.keys == (f"{key}/y".encode(),)
     assert failed.value.transfer_ids == (got.transfer_ids[1],)
+
+
+def test_a_failure_that_nobody_hears_is_logged_once(nodes, a, b, key, caplog):
+    def fail(name, heard):
+        future = receive(b, f"{key}/{name}", deadline=0.01)
+        over = threading.Event()
+        watch = b.recv(shape=4, dtype="uint8", frm=0, key=f"{key}/{name}/after", deadline=0.05)
+        watch.add_done_callback(lambda _: over.set())
+        assert over.wait(20) and watch.exception()
+        while not future.done():
+            pass
+        heard(future)
+
+    fail("unheard", lambda future: None)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.name == "ferry"
+    assert f"keys '{key}/unheard': DEADLINE_EXCEEDED WAITING_FOR_PEER" in record.getMessage()
+    caplog.clear()
+    fail("asked", lambda future: future.exception())
+    fail("called", lambda future: future.add_done_callback(lambda _: None))
+    cancelled = receive(b, f"{key}/cancelled")
+    cancelled.cancel()
+    while not cancelled.done():
+        pass
+    with ferry.Session(nodes.b) as session:
+        ended = receive(session, f"{key}/ended")
+    del cancelled, ended
+    sent = a.send(b"four", to=2, key=key)
+    receive(b, key).result(20)
+    while not sent.done():
+        pass
+    del sent
+    assert not caplog.records
 
 
 def test_a_future_that_is_thrown_away_leaves_its_transfers(a, b, key):

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors: shapes and types, zero-copy both ways, what is copied."""
 
+import copy
 import gc
+import pickle
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import ferry
-from ferry import _dlpack
+from ferry import _dlpack, _memory
 
 NUMPY_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMPY_TYPES += ["float16", "float32", "float64", "complex64", "complex128"]
@@ -105,6 +107,25 @@ def test_buffers_move_without_numpy(a, b, key):
     assert bytes(got["bytes"].memory) == b"ferry"
     assert (got["array"].dtype, got["array"].numpy().tolist()) == ("float64", [1, 2])
     assert (got["view"].dtype, got["view"].shape) == ("int16", (3, 1))
+
+
+def test_a_capsule_is_of_the_device_that_was_asked_for(a):
+    tensor = a.empty(4)
+    assert "dltensor" in repr(tensor.__dlpack__(dl_device=(1, 0)))
+    with pytest.raises(BufferError, match=r"on DLPack device \(1, 0\), not \(2, 0\)"):
+        tensor.__dlpack__(dl_device=(2, 0))
+
+
+def test_copies_of_a_tensor(a, key):
+    tensor = a.empty((2, 3), "int16")
+    tensor.numpy()[:] = 5
+    same, other = copy.copy(tensor), copy.deepcopy({"x": tensor})["x"]
+    tensor.numpy()[:] = 6
+    assert (same.numpy() == 6).all() and (other.numpy() == 5).all() and other.shape == (2, 3) and other.device == 0
+    with pytest.raises(TypeError, match="memory of this process and its daemon"):
+        pickle.dumps({"x": tensor})
+    made = _memory.Arena.__new__(_memory.Arena)  # as of a copy that failed
+    made.__del__()
 
 
 def test_a_column_of_a_matrix_goes_from_where_it_is(a, b, key):

@@ -75,10 +75,26 @@ def test_type_shape_or_size_differ(a, b, key):
 
 
 def test_a_key_is_in_use(a, key):
-    first = a.send(b"x", to=2, key=key)
-    with pytest.raises(ferry.KeyInUseError):
-        a.send(b"x", to=2, key=key).result(20)
+    first = a.send(b"x", to=2, key=f"{key}/y")
+    with pytest.raises(ferry.KeyInUseError) as failed:
+        a.send({"x": b"x", "y": b"x"}, to=2, key=key)
+    assert failed.value.keys == (f"{key}/y".encode(),)
     first.cancel()
+
+
+def test_a_prepared_batch_says_which_transfers_it_was(a, key):
+    source = a.empty_like({"x": b"x", "y": b"y"})
+    keys = (f"{key}/x".encode(), f"{key}/y".encode())
+    with a.prepare_send(source, to=2, key=key, deadline=0.1) as out:
+        out.fire()
+        with pytest.raises(ferry.DeadlineExceededError) as waited:
+            out.wait(timeout=20)
+        with pytest.raises(ferry.DeadlineExceededError) as fired:
+            out.fire()
+        with pytest.raises(ferry.InvalidArgumentError, match="a firing is its number, from 1, not 'last'"):
+            out.wait("last")
+    for failed in (waited, fired):
+        assert failed.value.keys == keys and len(set(failed.value.transfer_ids)) == 2 and 0 not in failed.value.transfer_ids
 
 
 def test_tensors_that_do_not_do(a, key):
@@ -97,7 +113,7 @@ def test_tensors_that_do_not_do(a, key):
         (np.array(["text"]), "convert the array"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "masked array.*filled.*.data and .mask"),
         ("text", "a str is no tensor"),
-        (5, "a int is no tensor"),
+        (5, "an int is no tensor"),
         ({1, 2}, "a set is no tensor"),
         (memoryview(bytes(8))[::2], "contiguous buffer"),
         (OfRocm(), "host memory and of CUDA GPUs: copy it to one of these"),
@@ -129,7 +145,7 @@ def test_arguments_that_do_not_do(a, key):
         (lambda: a.send(tensor, to=2, key=key, priority=1.5), "a priority is an integer from -100 to 100, not 1.5"),
         (lambda: a.send(tensor, to=2, key=key, deadline="5"), "a deadline is a time in seconds from now, .* not '5'"),
         (lambda: a.recv(shape=4, frm=2, key=key, deadline=datetime.timedelta(seconds=3)), "a deadline is a time in seconds"),
-        (lambda: ferry.Session(timeout="5"), "a timeout is a time in seconds, not '5'"),
+        (lambda: ferry.Session(timeout="5"), "a timeout is a time in seconds, at most a year, not '5'"),
         (lambda: a.recv(frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(tensor, shape=4, frm=2, key=key), "one of like=, shape= and into="),
         (lambda: a.recv(into=np.zeros(4), frm=2, key=key), "make it by Session.empty"),
@@ -171,6 +187,37 @@ def test_a_block_beyond_its_tensor_is_refused(a, b, key, kind):
     assert theirs["kv"].numpy()[:, 0].tolist() == [7, 0, 0, 7] and not theirs["other"].numpy().any()
 
 
+HUGE = [(2**62 + 64, "float32"), (2**63, "uint8"), (2**70, "uint8"), ((2**32, 2**32), "float64"), ((2**64, 0), "uint8")]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), HUGE)
+def test_a_tensor_larger_than_all_memory_is_refused(a, key, shape, dtype):
+    """Were its bytes cut to 64 bits, its arena would be a small one."""
+    for call in (
+        lambda: a.empty(shape, dtype),
+        lambda: a.recv(shape=shape, dtype=dtype, frm=2, key=key),
+        lambda: a.prepare_recv(shape=shape, dtype=dtype, frm=2, key=key),
+    ):
+        with pytest.raises(ferry.InvalidArgumentError, match=r"2\^63") as failed:
+            call()
+        assert failed.value.violations[0][0] == "shape"
+
+
+def test_trees_larger_than_all_memory_are_refused(a):
+    wide = np.lib.stride_tricks.as_strided(np.zeros(1, "u1"), (2**40, 2**22), (0, 0))
+    with pytest.raises(ferry.InvalidArgumentError, match=r"is 4611686018427387904 bytes, .* with those before it"):
+        a.empty_like({"x": wide, "y": wide})
+
+
+@pytest.mark.parametrize("mask", [np.array([False, True] * 2), [False, True] * 2], ids=["array", "list"])
+def test_a_mask_is_no_row_of_indices(a, key, mask):
+    """As numbers it would be blocks 0 and 1, some twice."""
+    tensor = a.empty((4, 64), "uint8")
+    with pytest.raises(ferry.InvalidArgumentError, match=r"numpy.flatnonzero\(mask\)") as failed:
+        a.send(ferry.Blocks(tensor, mask), to=2, key=key)
+    assert failed.value.violations[0][0] == "indices"
+
+
 def test_blocks_that_do_not_do(a, key):
     tensor = a.empty((4, 64), "uint8")
     for blocks, said in (
@@ -193,7 +240,7 @@ def test_a_mistyped_option_of_a_session_is_a_type_error_alone(run):
 def test_a_refused_argument_is_named(a, key):
     with pytest.raises(ferry.InvalidArgumentError) as failed:
         a.send(a.empty(4), to=2, key=key, priority=101)
-    assert failed.value.violations[0][0] == "options.priority" and failed.value.code == "INVALID_ARGUMENT"
+    assert failed.value.violations[0][0] == "priority" and failed.value.code == "INVALID_ARGUMENT"
     with pytest.raises(ferry.NotFoundError) as failed:
         a.send(a.empty(4), to=17, key=key)
     assert failed.value.reason == "DEVICE_UNKNOWN"

@@ -34,7 +34,7 @@ if not child:
         try:
             call()
         except ferry.ForkedError as error:
-            print(name, error.reason, "call exec, or fork before" in error.message or "forked" in error.message)
+            print(name, error.reason, "multiprocessing.get_context('spawn')" in error.message and "DataLoader" in error.message)
     attempt("send", lambda: session.send(tensor, to=1, key="fork"))
     attempt("empty", lambda: session.empty(4))
     attempt("open", lambda: ferry.Session(os.environ["A"]))

@@ -30,6 +30,74 @@ def test_all_names_are_there():
         _ = ferry.Sessions
 
 
+def test_a_misspelled_name_is_an_error_of_types(tmp_path):
+    """Types come with the package: a module's __getattr__ would excuse every name."""
+    package = os.path.dirname(os.path.dirname(ferry.__file__))
+    config = os.path.join(os.path.dirname(__file__), "..", "..", "python", "pyproject.toml")
+    program = tmp_path / "user.py"
+    program.write_text(
+        "import ferry\nferry.errors.FerryError\nferry.Sesion()\nferry.DeadlineExceeded\nferry.Session().snd(1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", tmp_path, program],
+        env={**os.environ, **({} if "site-packages" in package else {"MYPYPATH": package})},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = [line.split(" error: ")[1].split(";")[0] for line in done.stdout.splitlines() if " error: " in line]
+    assert [line.rsplit("has no attribute ")[-1].split()[0].strip('"') for line in said] == [
+        "Sesion",
+        "DeadlineExceeded",
+        "snd",
+    ], done.stdout + done.stderr
+
+
+def test_names_are_completed_and_things_show_what_they_are(run, nodes, a, b, key):
+    said = run("import ferry, sys; print(dir(ferry)); print('numpy' in sys.modules, ferry.errors.FerryError.__name__)")
+    assert "'Session'" in said and "'errors'" in said and "TYPE_CHECKING" not in said and said.endswith("False FerryError\n")
+    with ferry.Session(nodes.a) as session:
+        assert repr(session) == f"<ferry.Session {session.id} of node node-a>"
+    assert repr(session) == "<ferry.Session closed>"
+    future = b.recv({"x": b"x", "y": b"y"}, frm=0, key=key, deadline=0.1)
+    assert repr(future) == f"<ferry.Future under way, 2 transfers from key '{key}/x'>"
+    future.exception(20)
+    assert repr(future) == f"<ferry.Future failed: DeadlineExceededError, 2 transfers from key '{key}/x'>"
+    assert repr(a.send([], to=2, key=key)) == "<ferry.Future over, no transfers>"
+    with a.prepare_send(a.empty(1), to=2, key=key) as prepared:
+        assert repr(prepared) == f"<ferry.Prepared prepared, 1 transfer from key '{key}'>"
+    assert "released" in repr(prepared)
+
+
+def test_a_session_sees_the_devices_of_the_next_daemon(tmp_path):
+    from ferry.node import program
+
+    def start(devices):
+        config = tmp_path / "n.yaml"
+        config.write_text(f"node: {{ name: n, runtime_dir: {tmp_path}/r }}\ndevices: {{ host: {devices}, gpus: none }}\n")
+        return subprocess.Popen([program(), "--config", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    daemon = start(2)
+    while True:
+        try:
+            session = ferry.Session(tmp_path / "r" / "client")
+            break
+        except ferry.UnavailableError:
+            assert daemon.poll() is None
+    with session:
+        assert [device.name for device in session.devices] == ["host0", "host1"]
+        daemon.kill()
+        daemon.wait()
+        daemon = start(3)
+        while len(session.devices) != 3:  # once the old one's end has been noticed
+            session.wait_daemon(30)
+        assert session.empty(4, device="host2").device == session.devices[2].id
+    assert len(session.devices) == 3
+    daemon.kill()
+    daemon.wait()
+
+
 def test_a_library_that_is_none_of_ours_is_refused(run):
     said = run(
         "import ferry\ntry: ferry.Session()\nexcept ImportError as error: print(error)", env={"FERRY_LIBRARY": "libm.so.6"}

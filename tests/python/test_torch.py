@@ -28,6 +28,29 @@ for kind in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.ui
     sent.result(20)
 print("types")
 
+# DLPack of PyTorch before 2 has no bool.
+for tensor in (torch.tensor([True, False, True]), torch.nn.Parameter(torch.ones(2))):
+    sent = a.send(tensor, to=2, key="torch/cpu")
+    assert b.recv(tensor, frm=0, key="torch/cpu").result(20).numpy().tolist() == tensor.tolist()
+    sent.result(20)
+meta = torch.ones((2, 3), dtype=torch.bfloat16, device="meta")
+assert (b.empty_like(meta).shape, b.empty_like(meta).dtype) == ((2, 3), "bfloat16")
+refused = {
+    "resolve_conj": torch.ones(2, dtype=torch.complex64).conj(),
+    "layout torch.sparse_coo": torch.eye(2).to_sparse(),
+    "int_repr": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "like=": meta,
+    "complex32": torch.empty(2, dtype=torch.complex32),
+}
+for said, tensor in refused.items():
+    try:
+        a.send({"x": torch.ones(1), "y": tensor}, to=2, key="torch/refused")
+    except ferry.InvalidArgumentError as error:
+        assert said in str(error) and "key 'torch/refused/y': " in str(error), error
+    else:
+        raise AssertionError(said)
+print("refused")
+
 arena = a.empty((6, 4), torch.bfloat16)
 seen = torch.from_dlpack(arena)
 seen[:] = torch.arange(24).reshape(6, 4)
@@ -54,4 +77,4 @@ def test_torch_tensors(nodes):
         [interpreter_with("torch"), "-W", "ignore", "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split("\n") == ["state dict", "types", "zero-copy", "contiguous", ""]
+    assert done.stdout.split("\n") == ["state dict", "types", "refused", "zero-copy", "contiguous", ""]

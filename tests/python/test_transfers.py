@@ -115,7 +115,7 @@ def test_a_future_says_how_many_bytes_were_copied(a, b, key, caplog):
 
 
 def test_two_leaves_with_one_key_are_refused(a, key):
-    with pytest.raises(ferry.InvalidArgumentError, match="two leaves of the tree have the key b'k/a/b': rename one"):
+    with pytest.raises(ferry.InvalidArgumentError, match="two leaves of the tree have the key 'k/a/b': rename one"):
         a.send({"a": {"b": b"1"}, "a/b": b"2"}, to=2, key="k")
 
 
@@ -147,6 +147,39 @@ def test_a_column_of_integers_has_the_keys_of_integers(a, b, key):
     sent = a.send_many(tensor, to=2, keys=np.array([number]), offsets=np.array([1], "i4"), lengths=np.array([2], "u2"))
     got = b.recv(shape=2, dtype="uint8", frm=0, key=np.uint64(number)).result(20)
     assert bytes(got.memory) == b"bc" and sent.result(20) is None
+
+
+def test_integer_keys_are_shown_as_the_numbers(a, key):
+    number = int.from_bytes(os.urandom(4), "big")
+    tensor, one = a.empty(4, "uint8"), {"offsets": [0], "lengths": [4]}
+    for sent in (a.send(tensor, to=2, key=number), a.send_many(tensor, to=3, keys=[number], **one)):
+        with pytest.raises(ferry.WaitTimeoutError, match=f"the first of key {number}, "):
+            sent.result(0)
+        sent.cancel()
+        assert sent.exception(20).keys == (number.to_bytes(8, "big"),)
+    number += 1
+    for sent in (
+        a.send(tensor, to=2, key=number, deadline=0.05),
+        a.send_many(tensor, to=3, keys=[number], deadline=0.05, **one),
+    ):
+        with pytest.raises(ferry.DeadlineExceededError, match=f"the receive of key {number} at node-b") as failed:
+            sent.result(20)
+        assert failed.value.keys == (number.to_bytes(8, "big"),)
+
+
+@pytest.mark.parametrize("kind", ["V", "rows"])
+def test_a_column_of_keys_may_end_in_nul(a, b, key, kind):
+    source = a.empty((3, 4), "uint8")
+    source.numpy()[:] = np.arange(12).reshape(3, 4)
+    keys = [key.encode()[:20].ljust(20) + bytes(end) for end in ([1, 0, 0], [0, 0, 0], [0, 1, 0])]
+    rows = np.frombuffer(b"".join(keys), "u1").reshape(3, 23)
+    column = rows if kind == "rows" else np.array(keys, "V23")
+    sent = a.send_many(source, to=2, keys=column, offsets=[0, 4, 8], lengths=[4, 4, 4])
+    for i, one in enumerate(keys):
+        assert b.recv(shape=4, dtype="uint8", frm=0, key=one).result(20).numpy().tolist() == list(range(4 * i, 4 * i + 4))
+    sent.result(20)
+    late = a.send_many(source, to=2, keys=column, offsets=[0, 4, 8], lengths=[4, 4, 4], deadline=0.05)
+    assert late.exception(20).keys == tuple(keys)
 
 
 def test_threads_share_a_session(a, b, key):

@@ -43,7 +43,7 @@ TEST(TypesTest, KeysPrintAsTextOrAsNumbersOrInHex) {
   EXPECT_EQ(PrintableKey("layers.0.wq"), "'layers.0.wq'");
   EXPECT_EQ(PrintableKey(""), "''");
   EXPECT_EQ(PrintableKey(absl::string_view("\0\0\0\0\0\0\x01\x02", 8)), "258");
-  EXPECT_EQ(PrintableKey("\xff\xff\xff\xff\xff\xff\xff\xff"), "-1");
+  EXPECT_EQ(PrintableKey("\xff\xff\xff\xff\xff\xff\xff\xff"), "18446744073709551615");
   EXPECT_EQ(PrintableKey(absl::string_view("\x00\xab", 2)), "0x00ab");
 }
 
