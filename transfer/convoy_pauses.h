@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "base/home.h"
+#include "transfer/clique/group.h"
 #include "transfer/types.h"
 
 namespace ferry {
