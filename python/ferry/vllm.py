@@ -91,40 +91,48 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
         )
 
     def send_weights(self) -> None:
-        """Every rank calls it. A worker that dies is PeerClientGoneError on rank 0 and AbortedError on the others, and the
-        version is not finished; so is every version after it, for which new engines are made. A worker that lives and does
-        not answer is DeadlineExceededError after `deadline` seconds of a call to it."""
+        """Every rank calls it, and it is over on all of them at once.
+
+        Raises: what a rank's source raises, there, and AbortedError with its text on the others: nothing was asked of the
+        workers then. Of a worker that dies PeerClientGoneError on rank 0 and AbortedError on the others, and the version is
+        not finished; so is every version after it, for which new engines are made. Of a worker that lives and does not answer
+        DeadlineExceededError, after `deadline` seconds of a call to it. UnavailableError while the daemon is away.
+        """
         version, failed = self.version + 1, None
-        offer = ""
+        offer, offered = f"vllm-{version}", None
         try:
-            offer, offered = self._offer(version)
-            sources = self._gather(offered)
+            try:
+                offered = self._offer(offer)
+            except Exception as error:
+                failed = error
+            said = self._gather((None if failed is None else f"{type(failed).__name__}: {failed}", offered))
+            for rank, (why, _) in enumerate(said):
+                if why is not None:
+                    raise failed or AbortedError(f"version {version} of the weights was not offered by rank {rank}: {why}", "")
             if self.is_sender:
                 try:
-                    self._drive(version, sources[0][3], [one[:3] for one in sources])
+                    self._drive(version, offer, [source for _, source in said])
                 except Exception as error:
                     failed = error
             outcome = self._gather(None if failed is None else f"{type(failed).__name__}: {failed}")[0]
         finally:
-            if offer:
-                self._offers.withdraw(offer)
+            self._offers.withdraw(offer)
         if failed is not None:
             raise failed
         if outcome is not None:
             raise AbortedError(f"version {version} of the weights was not taken: {outcome}", "")
         self.version = version
 
-    def _offer(self, version: int) -> tuple[str, Any]:
-        """Offers under a name that all ranks derive alike."""
+    def _offer(self, offer: str) -> Any:
+        """Offers what this rank owns: what the workers are told of it."""
         source = self.source
         pairs = list(source.iter_local() if source.implements_iter_local() else source.iter_full())
         tensors = [tensor.detach() for _, tensor in pairs]
         for ordinal in {tensor.device.index for tensor in tensors if tensor.is_cuda}:
             torch.cuda.synchronize(ordinal)  # the sends are posted by another thread, which has another current stream
-        offer = f"vllm-{version}"
         leaves = self._offers.offer(offer, tensors)
         known = {name: (i, list(leaf)) for i, ((name, _), leaf) in enumerate(zip(pairs, leaves, strict=True))}
-        return offer, (list(self._offers.address), self._session.node, known, offer)
+        return list(self._offers.address), self._session.node, known
 
     def _drive(self, version: int, offer: str, sources: list[Any]) -> None:
         update = asdict(FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources))
