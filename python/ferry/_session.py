@@ -16,7 +16,7 @@ from ferry import _abi, _columns, _cuda
 from ferry._counters import Counters
 from ferry._devices import Device, DeviceLike, of_cluster, of_node
 from ferry._dtypes import dtype_of
-from ferry._future import Future, Post, Prepared, wait_in_slices
+from ferry._future import Future, Post, Prepared, interpreter_ends, wait_in_slices
 from ferry._imports import Imports
 from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
 from ferry._options import domain_of, post_options, seconds
@@ -496,5 +496,6 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 @atexit.register
 def close_all() -> None:
     """Of this process; those of before a fork are the parent's."""
+    interpreter_ends()
     for session in list(_open):
         session.close()
