@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future as Call
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ from ferry.errors import AbortedError, DeadlineExceededError
 
 
 def register() -> None:
-    """The entry point of ``vllm.general_plugins``: makes the backend known to both of vLLM's factories. Twice is once."""
+    """The entry point of ``vllm.general_plugins``: makes the backend known to both of vLLM's factories. Twice is once.
+    Raises nothing of its own: ImportError if there is no vLLM."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
     for factory, name in (
@@ -60,8 +61,11 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
 
     @classmethod
     def trainer_init(cls, init_info: FerryTrainerInitInfo, *, client: Any, source: Any = None) -> Any:
-        """Tells the workers, from rank 0. PeerClientGoneError if one of them dies meanwhile, DeadlineExceededError after
-        `deadline` seconds."""
+        """Tells the workers, from rank 0.
+
+        Raises: ValueError without a `source`; UnavailableError if no daemon listens; from rank 0 PeerClientGoneError if a
+        worker dies meanwhile, DeadlineExceededError after `deadline` seconds, and what the workers raise.
+        """
         if source is None:
             raise ValueError("Ferry trainer weight transfer requires a WeightSource.")
         engine = cls(client=client, source=source, info=init_info)
@@ -135,7 +139,8 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
         return list(self._offers.address), self._session.node, known
 
     def _drive(self, version: int, offer: str, sources: list[Any]) -> None:
-        update = asdict(FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources))
+        info = FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources)
+        update = {field.name: getattr(info, field.name) for field in fields(info)}  # without a copy of what is in it
         self._call("start_weight_update", self.client.start_weight_update, offer)
         self._call("update_weights", lambda: self.client.update_weights(update), offer)
         self._call("finish_weight_update", lambda: self.client.finish_weight_update(str(version)), offer)
@@ -184,7 +189,7 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
             )
 
     def shutdown(self) -> None:
-        """Twice is once."""
+        """Gives back what was offered; who still fetches is told. Twice is once. Raises nothing."""
         self._offers.close()
         self._session.close()
 
