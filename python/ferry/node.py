@@ -41,7 +41,7 @@ def _bound_to_us() -> list[str]:
 
 
 def program() -> str:
-    """ferryd: $FERRY_DAEMON, else of the package ferry-transfer-node, else of PATH."""
+    """ferryd: $FERRY_DAEMON, else of the package ferry-transfer-node, else of PATH. FileNotFoundError if there is none."""
     named = os.environ.get("FERRY_DAEMON")
     if named:
         if not os.access(named, os.X_OK):
@@ -173,6 +173,7 @@ def local_node(host_devices: int = 2, name: str = "local", timeout: float = 10.0
 
 
 def main(arguments: Optional[list[str]] = None) -> int:
+    """The program: the exit status. Raises what `local_node` does."""
     parser = argparse.ArgumentParser(prog="python -m ferry.node", description="Starts a private daemon until Ctrl-C.")
     parser.add_argument("--host-devices", type=int, default=2, help="how many devices of host memory (2)")
     given = parser.parse_args(arguments)
