@@ -8,7 +8,8 @@ without the daemons': what Python does for them, whatever else the machine does 
     weight_update.py [--rounds 15] [--weights 64] [--stand-ins]
 
 --stand-ins: of PyTorch and vLLM, those of tests/python, where these are not installed: what is measured is ferry.vllm. Runs
-against the installed package, or PYTHONPATH, $FERRY_LIBRARY and $FERRY_DAEMON. Prints two lines, medians.
+against the installed package, or PYTHONPATH, $FERRY_LIBRARY and $FERRY_DAEMON. Prints two lines, medians. Exit status 8 if the
+ratio is below 0.9.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ import ferry.vllm  # noqa: E402
 from ferry.torch import Layout, Region  # noqa: E402
 
 RANKS, WORKERS = 4, 2
+TARGET = 0.9
 ROWS, COLUMNS = 1024, 2048  # of float32: 8 MiB a weight
 SHAPE = (ROWS, COLUMNS)
 
@@ -251,7 +253,7 @@ def main() -> int:
         f"of the same bytes: {other:.2f} GB/s; ratio {own / other:.2f}"
     )
     print(f"CPU time of the {RANKS + WORKERS} processes: {own_cpu:.0f} ms an update; of the plain transfers {other_cpu:.0f} ms")
-    return 0
+    return 0 if own >= TARGET * other else 8
 
 
 if __name__ == "__main__":
