@@ -104,8 +104,8 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         last = {one["last"] for one in actors}
         if len(last) > 1:
             raise FailedPreconditionError(
-                f"the actors have no version of the weights in common ({', '.join(sorted(last))}): the last update failed on "
-                "some of them; join after the next one",
+                f"the actors have no version of the weights in common ({', '.join(sorted(one or 'none' for one in last))}): "
+                "the last update failed on some of them, or some are new; join after the next one",
                 "FIELD_INVALID",
             )
         return {
