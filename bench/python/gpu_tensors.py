@@ -6,7 +6,8 @@ if it is installed, whose whole memory is one strided list and whose request is 
 
 Each end is a process with a GPU of its own, or both have the one there is; then there is nothing to compare the state dict
 with, since NCCL takes no two ranks on one GPU. The time of a round is that of the slower end; medians. Each row is printed when
-it is measured, and all of them again as a table. Some three minutes on two GPUs.
+it is measured, and all of them again as a table. Some three minutes on two GPUs. Exit status: 0, 8 if a target is missed, 77 if
+there is no GPU or no PyTorch, 1 if something failed.
 
     python gpu_tensors.py --ferryd bin/ferryd --library lib/libferry.so.0 --package share/ferry/python
 """
@@ -60,9 +61,13 @@ class Row(NamedTuple):
     target: float = 0.0
     unit: str = "GB/s"
 
+    @property
+    def missed(self) -> bool:
+        return bool(self.target and self.theirs) and self.rate < self.target * self.theirs
+
     def __str__(self) -> str:
         ratio = f"{self.rate / self.theirs:6.2f} of {self.beside} ({self.theirs:.1f})" if self.theirs else ""
-        target = f", target {self.target}" if self.target and self.theirs else ""
+        target = f", target {self.target}{', missed' if self.missed else ''}" if self.target and self.theirs else ""
         return f"{self.case:<58} {self.rate:8.1f} {self.unit}  {ratio}{target}"
 
 
@@ -413,6 +418,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def status_of(ends: list[int]) -> int:
+    """Of both: something that failed counts more than a target that is missed."""
+    return 1 if set(ends) - {0, 8} else max(ends)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ferryd", required=True)
@@ -432,9 +442,11 @@ def main() -> int:
         os.environ.setdefault(name, "lo")  # both ends are on this machine
     if given.rank is not None:
         given.bench = json.loads(given.bench)
-        End(given.rank, given).run()
+        end = End(given.rank, given)
+        end.run()
         sys.stdout.flush()
-        os._exit(0)  # PyTorch's own end would hand memory back to a daemon that may be gone
+        status = 8 if any(row.missed for row in end.rows) else 0
+        os._exit(status)  # PyTorch's own end would hand memory back to a daemon that may be gone
     try:
         import torch
     except ImportError as missing:
@@ -469,7 +481,7 @@ def main() -> int:
         finally:
             daemon.terminate()
             daemon.wait(60)
-    return 1 if any(statuses) else 0
+    return status_of(statuses)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ By the time that the thread itself runs: what others do on the machine, and what
 round posts and receives the same batch three ways, one after the other: by columns (`send_many`), one object each
 (`send` of a list of tensors), and straight by the C ABI with structs that were made before. Medians of the rounds; "own" is
 the difference to the C ABI, divided by 1,000. Of prepared ones a firing of Python's against one of the C ABI, and the
-same for firing and waiting. Host devices, one daemon, both ends in this process.
+same for firing and waiting. Host devices, one daemon, both ends in this process. Exit status 8 if a target is missed.
 
     python bench/python/own_cost.py [--rounds 41]     # with the wheels of tools/wheel installed
 """
@@ -69,7 +69,11 @@ class Ends:
         return posted
 
 
-def posts(session: ferry.Session, rounds: int) -> None:
+TARGETS = {"columns": 2.0, "objects": 10.0, "fire": 5.0}  # us
+
+
+def posts(session: ferry.Session, rounds: int) -> dict[str, float]:
+    """Own us a transfer."""
     lib, ends = _abi.library(), Ends(session)
     times: dict[str, list[float]] = {"columns": [], "objects": [], "C ABI": []}
     for _ in range(rounds):
@@ -85,12 +89,16 @@ def posts(session: ferry.Session, rounds: int) -> None:
         times["C ABI"].append(took)
     plain = statistics.median(times["C ABI"])
     print(f"C ABI, structs made before: {plain / 2 / COUNT * 1e6:.2f} us a transfer")
+    own: dict[str, float] = {}
     for name in ("columns", "objects"):
         whole = statistics.median(times[name])
-        print(f"by {name}: {whole / 2 / COUNT * 1e6:.2f} us a transfer, own {(whole - plain) / 2 / COUNT * 1e6:.2f} us")
+        own[name] = (whole - plain) / 2 / COUNT * 1e6
+        print(f"by {name}: {whole / 2 / COUNT * 1e6:.2f} us a transfer, own {own[name]:.2f} us")
+    return own
 
 
-def firings(session: ferry.Session, rounds: int) -> None:
+def firings(session: ferry.Session, rounds: int) -> float:
+    """us."""
     lib = _abi.library()
     tensor, into = session.empty(BYTES, "uint8"), session.empty(BYTES, "uint8", device="host1")
     out = session.prepare_send(tensor, to="host1", key="fired")
@@ -111,6 +119,7 @@ def firings(session: ferry.Session, rounds: int) -> None:
         out.wait()
     whole, call = statistics.median(ours) * 1e6, statistics.median(plain) * 1e6
     print(f"a prepared fire: {whole:.2f} us, the call by ctypes alone {call:.2f} us")
+    return whole
 
 
 def main() -> int:
@@ -118,9 +127,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=41)
     given = parser.parse_args()
     with ferry.local_node() as node, node.session() as session:
-        posts(session, given.rounds)
-        firings(session, given.rounds)
-    return 0
+        own = {**posts(session, given.rounds), "fire": firings(session, given.rounds)}
+    return 8 if any(own[name] > target for name, target in TARGETS.items()) else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state dict of 300 tensors, 1 GB, from one node to another, against `ferryctl bench many-small` for the same bytes.
 
-Both nodes are on this machine (examples/two-nodes), each end is a process of its own. The two are measured in turn; medians.
+Both nodes are on this machine (examples/two-nodes), each end is a process of its own, with the tensors as rows of one that
+`Session.empty` has made: nothing is copied. The two are measured in turn; medians. Exit status 8 if the ratio is below 0.95.
 
     python bench/python/state_dict.py --ferryctl build/release/bin/ferryctl [--rounds 7]
 """
@@ -98,7 +99,7 @@ def main() -> int:
         receiver.join()
     own, other = statistics.median(ours), statistics.median(theirs)
     print(f"state dict of {TENSORS} tensors, 1 GB: {own:.2f} GB/s; ferryctl bench: {other:.2f} GB/s; ratio {own / other:.2f}")
-    return 0
+    return 0 if own >= 0.95 * other else 8
 
 
 if __name__ == "__main__":

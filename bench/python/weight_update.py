@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A vLLM-shaped weight update: four trainer ranks at one daemon, which have rows of each weight, to two workers at another,
 which need columns of one half of the weights and rows of the other; each is a process. Beside it the plain transfers of the
-same bytes, from the same memory into the same, posted by all at once.
+same bytes, from the same memory into the same, posted by all at once. Besides the rates, the CPU time of all these processes,
+without the daemons': what Python does for them, whatever else the machine does meanwhile.
 
     weight_update.py [--rounds 15] [--weights 64] [--stand-ins]
 
 --stand-ins: of PyTorch and vLLM, those of tests/python, where these are not installed: what is measured is ferry.vllm. Runs
-against the installed package, or PYTHONPATH, $FERRY_LIBRARY and $FERRY_DAEMON. Prints one line, medians.
+against the installed package, or PYTHONPATH, $FERRY_LIBRARY and $FERRY_DAEMON. Prints two lines, medians. Exit status 8 if the
+ratio is below 0.9.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 if "--stand-ins" in sys.argv and "FERRY_STAND_IN" not in os.environ:
@@ -40,6 +42,7 @@ import ferry.vllm  # noqa: E402
 from ferry.torch import Layout, Region  # noqa: E402
 
 RANKS, WORKERS = 4, 2
+TARGET = 0.9
 ROWS, COLUMNS = 1024, 2048  # of float32: 8 MiB a weight
 SHAPE = (ROWS, COLUMNS)
 
@@ -113,7 +116,7 @@ def trainer(rank: int, weights: int, directory: str, pipe: Connection) -> None:
             one.engine.send_weights()
         else:
             one.plain(step)
-            pipe.send("over")
+        pipe.send(time.process_time())
     one.engine.shutdown()
 
 
@@ -140,7 +143,7 @@ def worker(rank: int, weights: int, directory: str, pipe: Connection) -> None:
             plain(engine._session, rank, list(live.values()), given)
         else:
             getattr(engine, call)()
-        pipe.send("over")
+        pipe.send(time.process_time())
     engine.shutdown()
 
 
@@ -163,12 +166,12 @@ class Client:
 
     def __init__(self, pipes: list[Connection]) -> None:
         self.pipes = pipes
+        self.used = 0.0  # seconds of CPU time that the workers have used so far
 
     def ask(self, call: str, given: Any = None) -> None:
         for pipe in self.pipes:
             pipe.send((call, given))
-        for pipe in self.pipes:
-            assert pipe.recv() == "over"
+        self.used = sum(pipe.recv() for pipe in self.pipes)
 
     def init_weight_transfer_engine(self, info: Any) -> None:
         self.ask("init_weight_transfer_engine", info)
@@ -183,8 +186,16 @@ class Client:
         self.ask("finish_weight_update")
 
 
-def measure(directories: list[str], weights: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of each update, and of the plain transfers."""
+class Measured(NamedTuple):
+    """Of each update, and of each time the plain transfers: seconds, and those of CPU time of all processes."""
+
+    updates: list[float]
+    plains: list[float]
+    updates_cpu: list[float]
+    plains_cpu: list[float]
+
+
+def measure(directories: list[str], weights: int, rounds: int) -> Measured:
     here, there = (os.path.join(directory, "client") for directory in directories)
     context = multiprocessing.get_context("spawn")
     asked: list[list[Connection]] = [[], []]
@@ -203,24 +214,27 @@ def measure(directories: list[str], weights: int, rounds: int) -> tuple[list[flo
 
     client = Client(workers)
     one = Trainer(0, weights, here, gather, client)
-    updates, plains = [], []
+    made = Measured([], [], [], [])
+    used = 0.0
     for step in range(rounds + 1):
         for pipe in ranks:
             pipe.send(("update", step))
         begin = time.perf_counter()
         one.engine.send_weights()
-        updates.append(time.perf_counter() - begin)
+        made.updates.append(time.perf_counter() - begin)
+        before, used = used, sum(pipe.recv() for pipe in ranks) + client.used + time.process_time()
+        made.updates_cpu.append(used - before)
         begin = time.perf_counter()
         for pipe in (*ranks, *workers):
             pipe.send(("plain", step))
         one.plain(step)
-        for pipe in (*ranks, *workers):
-            assert pipe.recv() == "over"
-        plains.append(time.perf_counter() - begin)
+        before, used = used, sum([pipe.recv() for pipe in (*ranks, *workers)], time.process_time())
+        made.plains.append(time.perf_counter() - begin)
+        made.plains_cpu.append(used - before)
     for pipe in (*ranks, *workers):
         pipe.send(None)
     one.engine.shutdown()
-    return updates[1:], plains[1:]  # the first one maps what the others use
+    return Measured(*(values[1:] for values in made))  # the first one maps what the others use
 
 
 def main() -> int:
@@ -230,14 +244,16 @@ def main() -> int:
     parser.add_argument("--stand-ins", action="store_true", help="of PyTorch and vLLM")
     given = parser.parse_args()
     with two_nodes() as directories:
-        updates, plains = measure(directories, given.weights, given.rounds)
+        made = measure(directories, given.weights, given.rounds)
     gigabytes = given.weights * ROWS * COLUMNS * 4 / 1e9
-    own, other = (gigabytes / statistics.median(times) for times in (updates, plains))
+    own, other = (gigabytes / statistics.median(times) for times in made[:2])
+    own_cpu, other_cpu = (1e3 * statistics.median(times) for times in made[2:])
     print(
         f"vLLM-shaped weight update, {RANKS} ranks to {WORKERS} workers, {gigabytes:.2f} GB: {own:.2f} GB/s; plain transfers "
         f"of the same bytes: {other:.2f} GB/s; ratio {own / other:.2f}"
     )
-    return 0
+    print(f"CPU time of the {RANKS + WORKERS} processes: {own_cpu:.0f} ms an update; of the plain transfers {other_cpu:.0f} ms")
+    return 0 if own >= TARGET * other else 8
 
 
 if __name__ == "__main__":

@@ -26,6 +26,18 @@ T = TypeVar("T")
 _SLICE_NS = 50_000_000
 
 
+class _End:
+    """Of the interpreter: whether it has begun."""
+
+    begun = False
+
+
+def interpreter_ends() -> None:
+    """All sessions are about to be closed. A daemon thread that waits waits on, as it does in every other call that blocks,
+    instead of printing that its session was closed."""
+    _End.begun = True
+
+
 def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: Callable[[], str]) -> Optional[FerryError]:
     """`wait(nanoseconds)` until it says how it ended: None, or the error. WaitTimeoutError with `what()` after `timeout`
     seconds. That a slice has passed is never an end, even of what is over a moment later."""
@@ -34,6 +46,8 @@ def wait_in_slices(wait: Callable[[int], Any], timeout: Optional[float], what: C
     while True:
         error = take(wait(_SLICE_NS if end is None else min(_SLICE_NS, max(0, end - time.monotonic_ns()))))
         if error is None or error.code != "DEADLINE_EXCEEDED" or error.reason:
+            if _End.begun and threading.current_thread().daemon:
+                threading.Event().wait()
             return error
         if end is not None and time.monotonic_ns() >= end:
             raise WaitTimeoutError(what())

@@ -23,7 +23,7 @@ class Region(NamedTuple):
     size: tuple[int, ...]
 
     def within(self, home: Region) -> Region:
-        """The same box, counted from where `home` begins."""
+        """The same box, counted from where `home` begins. Raises nothing."""
         return Region(tuple(begin - base for begin, base in zip(self.offset, home.offset, strict=True)), self.size)
 
 
@@ -32,6 +32,7 @@ class Layout:
 
     shape: of the whole tensor. mesh: the ranks, nested lists of them for a mesh of several dimensions. placements: one for each
     dimension of the mesh: a ``Shard`` or ``Replicate`` of torch's, or the dimension that is sharded, or None.
+    InvalidArgumentError if they do not fit each other, or are ``Partial``.
     """
 
     def __init__(self, shape: Any, mesh: Any, placements: Sequence[Any]) -> None:
@@ -46,7 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, tensor: Any) -> Layout:
-        """Of a DTensor."""
+        """Of a DTensor. InvalidArgumentError for placements that say not which bytes a rank has."""
         return cls(tuple(tensor.shape), tensor.device_mesh.mesh, tensor.placements)
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +56,8 @@ class Layout:
     __hash__ = None  # type: ignore[assignment]
 
     def region(self, rank: int) -> Region:
-        """What `rank` has. The last ranks of a dimension may have less than the others, or nothing."""
+        """What `rank` has, in elements. The last ranks of a dimension may have less than the others, or nothing.
+        InvalidArgumentError for a rank that is not in the mesh."""
         if rank not in self.ranks:
             raise invalid(f"rank {rank} is not in the mesh of ranks {self.ranks}", "rank")
         place = self.ranks.index(rank)
@@ -73,7 +75,7 @@ class Layout:
 
     def pieces(self, other: Layout) -> Iterator[tuple[int, int, Region]]:
         """(rank that has it, rank of `other` that needs it, what) of all that must move for `other`: the same at both ends. Of
-        ranks that have the same, each is asked by some of the others."""
+        ranks that have the same, each is asked by some of the others. InvalidArgumentError for layouts of different shapes."""
         if self.shape != other.shape:
             raise invalid(f"a tensor of shape {self.shape} cannot become one of shape {other.shape}", "shape")
         holders: dict[Region, list[int]] = {}

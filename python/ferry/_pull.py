@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Optional
 from ferry._dtypes import BY_NAME
 from ferry._future import Future
 from ferry._memory import Tensor, make_tensors
-from ferry._post import Ranges
+from ferry._parts import part_key, receive, routes_of
+from ferry._post import Item, Ranges, arena_of
 from ferry._request import DEADLINE, Address, Request
 from ferry._session import Session
 from ferry._source import Leaf, describe, host_device
@@ -32,8 +33,8 @@ class Pull:
     """Tensors that are on their way from a source. Posted, and asked for, when it is made; `wait` then gives them.
 
     leaves: of each part, as the source has described it. into: tensors in memory that the daemon sees, one for each part, None:
-    new ones, on `device`. homes: the device of each of `into`, where that is known already. who: as the source and its errors
-    call this end.
+    new ones, on `device`. ends: of each part where it is to come to, where that is known already (_parts.end_of). who: as the
+    source and its errors call this end.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Pull:
         *,
         device: Optional[int] = None,
         into: Optional[Sequence[Any]] = None,
-        homes: Optional[Sequence[int]] = None,
+        ends: Optional[Sequence[Item]] = None,
         who: str = "",
         deadline: float = DEADLINE,
     ) -> None:
@@ -65,21 +66,28 @@ class Pull:
             return
         key = f"{name[:24]}/{secrets.token_hex(8)}"
         try:
-            to = [device_of(session, tensor) for tensor in self.tensors] if homes is None else list(homes)
+            to = [arena_of(end.where).device for end in ends or ()] or [device_of(session, one) for one in self.tensors]
             said = {"who": who, "key": key, "to": to, "parts": parts, "deadline": deadline}
             self._answer_by = time.monotonic() + deadline
             self._request = Request(address, name, said, deadline)  # first, so that both ends post at the same time
-            self._post(session, leaves, key, deadline)
+            self._post(session, leaves, key, deadline, ends)
         except BaseException:
             self._end()
             raise
 
-    def _post(self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float) -> None:
-        groups: dict[int, dict[str, Any]] = {}
-        for i, (leaf, tensor) in enumerate(zip(leaves, self.tensors, strict=True)):
-            groups.setdefault(leaf.device, {})[str(i)] = tensor
+    def _post(
+        self, session: Session, leaves: Sequence[Leaf], key: str, deadline: float, ends: Optional[Sequence[Item]]
+    ) -> None:
+        groups: dict[int, list[int]] = {}
+        for i, leaf in enumerate(leaves):
+            groups.setdefault(leaf.device, []).append(i)
         for frm, some in groups.items():
-            self._futures.append(session.recv(into=some, frm=frm, key=key, deadline=deadline))
+            if ends is None:
+                into = {str(i): self.tensors[i] for i in some}
+                self._futures.append(session.recv(into=into, frm=frm, key=key, deadline=deadline))
+            else:
+                items = [ends[i]._replace(key=part_key(key.encode(), i)) for i in some]
+                self._futures.append(receive(session, items, frm, deadline))
 
     def wait(self, timeout: Optional[float] = None) -> list[Any]:
         """The tensors. Any failure ends it, at both ends; so does the timeout (WaitTimeoutError)."""
@@ -99,8 +107,8 @@ class Pull:
         return all(future.done() for future in self._futures)
 
     def routes(self) -> list[str]:
-        """What the bytes took, each once."""
-        return sorted({route for future in self._futures for route in future.routes()})
+        """What the bytes took, each once: of those that are posted together the first ones."""
+        return routes_of(self._futures)
 
     def cancel(self) -> None:
         """From any thread: whoever waits gets CancelledError, or PeerClientGoneError if nothing was posted yet."""

@@ -15,7 +15,7 @@ from ferry import _abi, _columns, _cuda
 from ferry._counters import Counters
 from ferry._devices import Device, DeviceLike, number_of, of_cluster, of_node, unknown
 from ferry._dtypes import dtype_of
-from ferry._future import Future, Post, Prepared, wait_in_slices
+from ferry._future import Future, Post, Prepared, interpreter_ends, wait_in_slices
 from ferry._imports import Imports
 from ferry._like import new_like
 from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
@@ -493,5 +493,6 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 @atexit.register
 def close_all() -> None:
     """Of this process; those of before a fork are the parent's."""
+    interpreter_ends()
     for session in list(_open):
         session.close()

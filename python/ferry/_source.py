@@ -22,14 +22,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 from ferry import errors
+from ferry._dtypes import BY_NAME
 from ferry._future import Future
 from ferry._layout import Region, piece
-from ferry._memory import Tensor
-from ferry._post import arena_of, place_of
+from ferry._parts import end_of, nbytes_of, part_key
+from ferry._post import Copies, Item, Places, arena_of, items_of, parted
 from ferry._presence import Taken
 from ferry._request import Address, keep_alive, line_of
 from ferry._session import Session
-from ferry._views import view_of
+from ferry._views import View, view_of
 from ferry.errors import FailedPreconditionError, FerryError, PeerClientGoneError
 
 _MOST_REQUEST = 64 << 20
@@ -71,25 +72,31 @@ def host_device(session: Session) -> int:
 
 def describe(session: Session, tensors: Sequence[Any]) -> list[Leaf]:
     """Where a send would take each tensor from."""
-    made = []
-    for tensor in tensors:
-        view = view_of(tensor)
-        try:
-            where = place_of(session, view)
-        except errors.InvalidArgumentError:  # strides of which no transfer is made: a contiguous copy is sent
-            where = None
-        if where is not None:
-            device: Optional[int] = arena_of(where).device
-        else:
-            device = host_device(session) if view.ordinal < 0 else session.gpu_of(view.ordinal)
-        if device is None:
-            raise errors.invalid(f"a tensor is on CUDA device {view.ordinal}, which is none of the daemon's GPUs", "tensor")
-        made.append(Leaf(tuple(view.shape), view.dtype.name, device, view.ordinal))
-    return made
+    places = Places(session)
+    return [_leaf(places, view_of(tensor)) for tensor in tensors]
+
+
+def _leaf(places: Places, view: View) -> Leaf:
+    session = places.session
+    try:
+        where = places.of(view)
+    except errors.InvalidArgumentError:  # strides of which no transfer is made: a contiguous copy is sent
+        where = None
+    if where is not None:
+        device: Optional[int] = arena_of(where).device
+    else:
+        device = host_device(session) if view.ordinal < 0 else session.gpu_of(view.ordinal)
+    if device is None:
+        raise errors.invalid(f"a tensor is on CUDA device {view.ordinal}, which is none of the daemon's GPUs", "tensor")
+    return Leaf(tuple(view.shape), view.dtype.name, device, view.ordinal)
 
 
 class _Offer(NamedTuple):
+    """`views`: of tensors of host memory what they are; None of a GPU's, whose owner is asked once more by who sends them, as
+    it may have something to do in order with that one's stream."""
+
     tensors: list[Any]
+    views: list[Optional[View]]
     leaves: list[Leaf]
     taken: Taken
     info: Any
@@ -118,9 +125,12 @@ class Source:
     def offer(self, name: str, tensors: Sequence[Any], info: Any = None) -> list[Leaf]:
         """Keeps the tensors, as they are, until `withdraw`. Under a name that is known: in its place. `info`, which JSON can
         say, is for `ask`."""
-        leaves = describe(self.session, tensors)
+        views = [view_of(tensor) for tensor in tensors]
+        places = Places(self.session)
+        leaves = [_leaf(places, view) for view in views]
+        known = [view if view.ordinal < 0 else None for view in views]
         with self._lock:
-            self._offers[name] = _Offer(list(tensors), leaves, Taken(self._changed), info)
+            self._offers[name] = _Offer(list(tensors), known, leaves, Taken(self._changed), info)
         with contextlib.suppress(OSError):
             self._wake.send(b"!")  # whoever waits for it
         return leaves
@@ -228,7 +238,7 @@ class _Asker:
             said = json.loads(line)
             if said.get("done") and self._taken is not None:
                 self._taken.ended(self._who, None)
-                self._taken = None
+                self._taken, self._sends = None, []  # all is there: nothing is left to be cancelled
                 return False
             if not hmac.compare_digest(str(said["token"]), self._source.address.token):
                 return False
@@ -256,18 +266,19 @@ class _Asker:
         if offer is None:
             raise errors.NotFoundError(f"{self.name!r} is not here: it was never made, or it was freed", "")
         self._taken = offer.taken
-        session = self._source.session
-        groups: dict[int, dict[str, Any]] = {}
-        copied = 0
+        session, key = self._source.session, str(said["key"]).encode()
+        options = session._options(said["deadline"], 0, "any")
+        groups: dict[int, list[_Asked]] = {}
         for i, (leaf, offset, size) in enumerate(said["parts"]):
-            tensor, shared = part_of(session, offer.tensors[leaf], offset, size)
-            copied += not shared
-            groups.setdefault(said["to"][i], {})[str(i)] = tensor
+            nbytes = nbytes_of(offer.leaves[leaf].shape if size is None else size, BY_NAME[offer.leaves[leaf].dtype].bits)
+            groups.setdefault(said["to"][i], []).append(_Asked(part_key(key, i), leaf, offset, size, nbytes))
+        ends = _Ends(session, offer)
         for to, some in groups.items():
-            self._sends.append(
-                session.send(some, to=to, key=said["key"], device=first_host(session), deadline=said["deadline"])
-            )
-        return {"copied": copied}
+            parts = (ends.of([asked for _, asked in part]) for part in parted([(asked.key, asked) for asked in some]))
+            posts, copied = session._post("ferry_cross_host_send", parts, to, options)
+            options.continues = 0  # which a post sets for its own parts
+            self._sends.append(Future(posts, None, copied))
+        return {"copied": ends.copied}
 
     def cancel(self) -> None:
         for send in self._sends:
@@ -286,17 +297,45 @@ class _Asker:
         self._source.forget(self, self._connection)
 
 
-def part_of(session: Session, tensor: Any, offset: Optional[Sequence[int]], size: Optional[Sequence[int]]) -> tuple[Any, bool]:
-    """What `send` takes for a box of a tensor, None: for all of it, and whether it goes from where it is. What is in no memory
-    of the daemon's is made contiguous."""
-    if isinstance(tensor, Tensor) and offset is None:
-        return tensor, True
-    try:
-        shared = place_of(session, view_of(tensor)) is not None
-    except errors.InvalidArgumentError:  # strides of which no transfer is made
-        shared = False
-    if shared and (offset is None or size is None):
-        return tensor, True
-    whole = Region((0,) * len(tensor.shape), tuple(tensor.shape))
-    box = whole if offset is None or size is None else Region(tuple(offset), tuple(size))
-    return piece(tensor, whole, box, copies=not shared), shared
+class _Asked(NamedTuple):
+    key: bytes
+    leaf: int
+    offset: Optional[Sequence[int]]
+    size: Optional[Sequence[int]]
+    nbytes: int
+
+
+class _Ends:
+    """The source's ends of the transfers of one request. `copied`: how many tensors were in no memory of the daemon's, or of
+    several strides, and are sent from a copy."""
+
+    def __init__(self, session: Session, offer: _Offer) -> None:
+        self._session, self._offer, self._places = session, offer, Places(session)
+        self.copied = 0
+
+    def of(self, some: Sequence[_Asked]) -> tuple[list[Item], Copies]:
+        """As `_post.items_of`."""
+        ends: list[Item] = []
+        others: list[tuple[bytes, Any]] = []
+        for asked in some:
+            view = self._offer.views[asked.leaf] or view_of(self._offer.tensors[asked.leaf])
+            end = end_of(self._places, view, asked.offset, asked.size)
+            if end is not None:
+                ends.append(end._replace(key=asked.key))
+            else:
+                others.append((asked.key, self._other(view, asked)))
+        device = self._session.device_id(first_host(self._session))
+        items, copies = items_of(self._session, others, device, copies=True)
+        return ends + items, copies
+
+    def _other(self, view: View, asked: _Asked) -> Any:
+        """The ranges of a box of several strides; of what the daemon does not see a contiguous copy."""
+        tensor = self._offer.tensors[asked.leaf]
+        whole = Region((0,) * len(view.shape), tuple(view.shape))
+        box = whole if asked.offset is None or asked.size is None else Region(tuple(asked.offset), tuple(asked.size))
+        try:
+            shared = self._places.of(view) is not None
+        except errors.InvalidArgumentError:
+            shared = False
+        self.copied += not shared
+        return piece(tensor, whole, box, copies=not shared)

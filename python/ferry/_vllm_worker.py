@@ -5,7 +5,6 @@ engine.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import secrets
@@ -17,15 +16,16 @@ from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
 from ferry._dtypes import BY_NAME
 from ferry._layout import Layout, Region, overlap, slices
-from ferry._post import arena_of, place_of
+from ferry._parts import end_of
+from ferry._post import Item, Places
 from ferry._presence import Presence
 from ferry._pull import Part, Pull
 from ferry._request import Address
 from ferry._session import Session
 from ferry._source import Leaf, host_device, open_session
-from ferry._views import view_of
+from ferry._views import View, view_of
 from ferry._vllm_infos import WORKERS, FerryWeightTransferInitInfo, FerryWeightTransferUpdateInfo
-from ferry.errors import FailedPreconditionError, InvalidArgumentError
+from ferry.errors import FailedPreconditionError
 
 log = logging.getLogger("ferry.vllm")
 
@@ -38,6 +38,9 @@ class _Wanted(NamedTuple):
     region: Region
     part: Part
     leaf: Leaf
+
+
+_Bucket = dict[int, list[_Wanted]]  # by the rank that has it
 
 
 class _Parameter(NamedTuple):
@@ -67,8 +70,16 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         self.routes: list[str] = []
         self._arrived: Optional[int] = None
         self._told: set[tuple[Any, ...]] = set()
+        self._planned: tuple[list[Any], list[_Bucket]] = ([], [])  # of which sources, and what is fetched of them
+        self._places: Optional[Places] = None  # of one update
+        self._views: dict[int, View] = {}  # of live parameters, in one update
 
     def init_transfer_engine(self, init_info: FerryWeightTransferInitInfo) -> None:
+        """Once more: anew. Tells the trainer that this worker lives.
+
+        Raises: UnavailableError if no daemon listens, or rank 0 cannot be reached (its host=); PeerClientGoneError if it goes
+        away; InvalidArgumentError for a layout that says not which bytes a rank has.
+        """
         self.shutdown()
         rank = int(getattr(self.parallel_config, "rank", 0))
         self._session = open_session(f"vllm-worker-{rank}")
@@ -76,7 +87,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         if init_info.trainer is not None:
             self._presence = Presence(Address(*init_info.trainer), WORKERS, self._who, init_info.deadline)
         self._init = init_info
-        self._parameters = self._plan(init_info, rank)
+        self._parameters, self._planned = self._plan(init_info, rank), ([], [])
 
     def _plan(self, info: FerryWeightTransferInitInfo, rank: int) -> list[_Parameter]:
         shards, ranks = self._direct(info)
@@ -128,6 +139,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         return any(parameter.target is None for parameter in self._parameters)
 
     def start_weight_update(self) -> None:
+        """Raises nothing of its own: what vLLM's own reload does."""
         self._arrived = None
         if self._loads:
             from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
@@ -135,7 +147,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """The version counts only from here on, and only if all of it has arrived."""
+        """The version counts only from here on. FailedPreconditionError if not all of it has arrived."""
         if self._arrived is None:
             raise FailedPreconditionError("a weight update was finished, of which not all has arrived", "FIELD_INVALID")
         if self._loads:
@@ -145,11 +157,20 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         self.version, self._arrived = self._arrived, None
 
     def receive_weights(self, update_info: FerryWeightTransferUpdateInfo) -> None:
-        """Fetches a version. Any trainer rank that goes away meanwhile is an exception here, and one in its `send_weights`."""
+        """Fetches a version.
+
+        Raises: UnavailableError or PeerClientGoneError if a trainer rank has gone away, or does meanwhile, which is an
+        exception of `send_weights` too; FailedPreconditionError for a parameter that its owner has not offered; NotFoundError
+        if the version was withdrawn; DeadlineExceededError after `deadline` seconds; ResourceExhaustedError where memory is
+        full; RuntimeError before `init_transfer_engine`.
+        """
         if self._session is None or self._init is None:
             raise RuntimeError("Ferry weight transfer not initialized. Call init_transfer_engine() first.")
         self._arrived = None
         sources = {rank: (Address(*address), node, leaves) for rank, (address, node, leaves) in enumerate(update_info.sources)}
+        if self._planned[0] != update_info.sources:  # else it is asked for the same as in the version before
+            self._planned = (update_info.sources, list(self._buckets(sources)))
+        self._places, self._views = Places(self._session), {}  # anew: a parameter may have moved since the version before
         with Presence(sources[0][0], update_info.offer, self._who, self._init.deadline) as here:
             loaded = self._fetched(update_info.offer, sources)
             if self._loads:
@@ -162,10 +183,9 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     def _fetched(self, offer: str, sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         """(name, whole tensor) of what ``load_weights`` takes; the others are written where they belong. The next bucket is on
         its way while one is loaded."""
-        buckets = self._buckets(sources)
         pulls: list[list[tuple[Pull, list[_Wanted]]]] = []
         try:
-            for bucket in buckets:
+            for bucket in self._planned[1]:
                 pulls.append(self._pull(offer, sources, bucket))
                 if len(pulls) > 1:
                     yield from self._landed(pulls.pop(0), sources)
@@ -176,7 +196,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                 for pull, _ in some:
                     pull.cancel()
 
-    def _buckets(self, sources: dict[int, Any]) -> Iterator[list[_Wanted]]:
+    def _buckets(self, sources: dict[int, Any]) -> Iterator[_Bucket]:
         assert self._init is not None
         bucket: list[_Wanted] = []
         size = 0
@@ -184,12 +204,12 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             wanted = list(self._pieces(index, parameter, sources))
             nbytes = sum(math.prod(one.region.size) for one in wanted) * BY_NAME[parameter.dtype].bits // 8
             if bucket and size + nbytes > self._init.bucket_bytes:
-                yield bucket
+                yield _by_rank(bucket)
                 bucket, size = [], 0
             bucket += wanted
             size += nbytes
         if bucket:
-            yield bucket
+            yield _by_rank(bucket)
 
     def _pieces(self, index: int, parameter: _Parameter, sources: dict[int, Any]) -> Iterator[_Wanted]:
         """Who is asked for what. Of ranks that have the same, which one depends on the parameter and the worker."""
@@ -212,14 +232,11 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             part = Part(place) if whole else Part(place, *common.within(region))  # type: ignore[union-attr]
             yield _Wanted(index, rank, common or region, part, Leaf(tuple(leaf[0]), *leaf[1:]))
 
-    def _pull(self, offer: str, sources: dict[int, Any], bucket: list[_Wanted]) -> list[tuple[Pull, list[_Wanted]]]:
+    def _pull(self, offer: str, sources: dict[int, Any], bucket: _Bucket) -> list[tuple[Pull, list[_Wanted]]]:
         assert self._session is not None and self._init is not None
-        by_rank: dict[int, list[_Wanted]] = {}
-        for wanted in bucket:
-            by_rank.setdefault(wanted.rank, []).append(wanted)
         made = []
-        for rank, some in by_rank.items():
-            into = [self._into(one) for one in some]  # (tensor, device)
+        for rank, some in bucket.items():
+            into = [self._into(one) for one in some]
             made.append(
                 (
                     Pull(
@@ -229,7 +246,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                         [one.leaf for one in some],
                         [one.part for one in some],
                         into=[tensor for tensor, _ in into],
-                        homes=[home for _, home in into],
+                        ends=[end for _, end in into],
                         who=f"{self._who}: from rank {rank}",
                         deadline=self._init.deadline,
                     ),
@@ -238,21 +255,22 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             )
         return made
 
-    def _into(self, wanted: _Wanted) -> tuple[Any, int]:
-        """The live parameter, or the part of it that this is, if the daemon sees that and it is of one stride; else new
-        memory. And its device."""
-        assert self._session is not None
+    def _into(self, wanted: _Wanted) -> tuple[Any, Item]:
+        """Where a part is to come to: the live parameter, or the part of it that this is, if the daemon sees that and it is of
+        one stride, and None; else new memory, which is given too."""
+        assert self._session is not None and self._places is not None
         parameter = self._parameters[wanted.parameter]
         if parameter.target is not None:
-            part = parameter.target[slices(wanted.region, parameter.home)]
-            with contextlib.suppress(InvalidArgumentError):  # strides into which nothing is received
-                where = place_of(self._session, view_of(part))
-                if where is not None:
-                    return part, arena_of(where).device
+            view = self._views.get(wanted.parameter)
+            if view is None:
+                view = self._views[wanted.parameter] = view_of(parameter.target)
+            end = end_of(self._places, view, *wanted.region.within(parameter.home))
+            if end is not None:
+                return None, end
         device = torch.device(self.device)
         home = self._session.gpu_of(device.index or 0) if device.type == "cuda" else host_device(self._session)
         made = self._session.empty(wanted.region.size, parameter.dtype, home)
-        return made, made.device
+        return made, Item(b"", [(made._arena, made._offset, made.nbytes)], made._dtype, made.shape)
 
     def _landed(self, pulls: list[tuple[Pull, list[_Wanted]]], sources: dict[int, Any]) -> Iterator[tuple[str, Any]]:
         arrived: dict[int, list[tuple[Region, Any]]] = {}
@@ -263,8 +281,9 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
                 arrived.setdefault(wanted.parameter, []).append((wanted.region, tensor))
         for index in sorted(arrived):
             parameter, parts = self._parameters[index], arrived[index]
-            # What is of torch already has come to where it belongs.
-            seen = [(region, torch.from_dlpack(one)) for region, one in parts if not isinstance(one, torch.Tensor)]
+            seen = [(region, torch.from_dlpack(one)) for region, one in parts if one is not None]  # None: it is in place
+            if not seen and parameter.target is not None:
+                continue
             if len(seen) == 1 and seen[0][0] == parameter.home and parameter.target is None:
                 yield parameter.name, seen[0][1]
                 continue
@@ -286,7 +305,7 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             log.info("weights from node %s come by route %s, %s", node, "+".join(routes), how)
 
     def shutdown(self) -> None:
-        """In good order: a worker that goes without it has died."""
+        """In good order: a worker that goes without it has died. Twice is once. Raises nothing."""
         presence, self._presence = self._presence, None
         if presence is not None:
             presence.done()
@@ -294,6 +313,13 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _by_rank(bucket: Sequence[_Wanted]) -> _Bucket:
+    made: _Bucket = {}
+    for wanted in bucket:
+        made.setdefault(wanted.rank, []).append(wanted)
+    return made
 
 
 def hash_of(text: str) -> int:

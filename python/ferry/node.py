@@ -41,7 +41,7 @@ def _bound_to_us() -> list[str]:
 
 
 def program() -> str:
-    """ferryd: $FERRY_DAEMON, else of the package ferry-transfer-node, else of PATH."""
+    """ferryd: $FERRY_DAEMON, else of the package ferry-transfer-node, else of PATH. FileNotFoundError if there is none."""
     named = os.environ.get("FERRY_DAEMON")
     if named:
         if not os.access(named, os.X_OK):
@@ -65,10 +65,19 @@ class LocalNode:
     def __init__(self, host_devices: int = 2, name: str = "local", timeout: float = 10.0) -> None:
         command = program()
         self._owner = os.getpid()
+        self._process: Optional[subprocess.Popen[bytes]] = None
         self._directory = tempfile.mkdtemp(prefix="ferry-")
         self.runtime_dir = os.path.join(self._directory, "run")
         self.client_dir = os.path.join(self.runtime_dir, "client")
         self._log = os.path.join(self._directory, "ferryd.log")
+        try:
+            self._start(command, host_devices, name)
+            self._await(timeout)
+        except BaseException:  # Ctrl-C too: nothing is left behind
+            self.close()
+            raise
+
+    def _start(self, command: str, host_devices: int, name: str) -> None:
         config = os.path.join(self._directory, "node.yaml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(
@@ -79,7 +88,7 @@ class LocalNode:
         # Of the environment only what is no setting of another daemon.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("FERRY_")}
         with open(self._log, "wb") as log:
-            self._process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [*_bound_to_us(), command, "--config", config],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -88,7 +97,6 @@ class LocalNode:
                 start_new_session=True,  # Ctrl-C is for the program: the daemon ends after it
             )
         atexit.register(self._close_at_exit)
-        self._await(timeout)
 
     def session(self, **options: Any) -> Session:
         """A session with it; `options` are those of `Session`, and so is what it raises. UnavailableError if it is closed."""
@@ -115,15 +123,16 @@ class LocalNode:
         """Ends the daemon, by force after `timeout` seconds; what is in flight has a second to end. Twice is once. Raises
         nothing."""
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
+        if self._owner != os.getpid():
             return
         atexit.unregister(self._close_at_exit)
-        process.terminate()
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _close_at_exit(self) -> None:
@@ -150,7 +159,6 @@ class LocalNode:
                 error = failed
             if ended or time.monotonic() >= end:
                 text = self.log()[-2000:] or str(error)
-                self.close()
                 raise UnavailableError(f"ferryd did not start: {text}", "NOT_READY")
             time.sleep(0.01)
 
@@ -158,12 +166,14 @@ class LocalNode:
 def local_node(host_devices: int = 2, name: str = "local", timeout: float = 10.0) -> LocalNode:
     """Starts a private daemon with `host_devices` devices and waits, `timeout` seconds at most, until it serves.
 
-    Raises: FileNotFoundError if there is no ferryd; UnavailableError, with what the daemon has logged, if it does not serve.
+    Raises: FileNotFoundError if there is no ferryd; UnavailableError, with what the daemon has logged, if it does not serve;
+    what ``Session`` does otherwise. The daemon is ended then, and its directory removed.
     """
     return LocalNode(host_devices, name, timeout)
 
 
 def main(arguments: Optional[list[str]] = None) -> int:
+    """The program: the exit status. Raises what `local_node` does."""
     parser = argparse.ArgumentParser(prog="python -m ferry.node", description="Starts a private daemon until Ctrl-C.")
     parser.add_argument("--host-devices", type=int, default=2, help="how many devices of host memory (2)")
     given = parser.parse_args(arguments)

@@ -89,7 +89,8 @@ _session: Optional[Session] = None
 
 def session() -> Session:
     """This process' session: what is in ``session().empty(...)`` goes without a copy. The daemon is that of
-    $FERRY_CLIENT_DIR, as of ``ferry.Session()``."""
+    $FERRY_CLIENT_DIR, as of ``ferry.Session()``, and so is what it raises: UnavailableError if none listens,
+    NotAllowedError if this user may not connect."""
     global _session
     with _lock:
         if _session is None:
@@ -137,30 +138,39 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         self._own = threading.Lock()
 
     def tensor_transport_backend(self) -> str:
+        """The name by which Ray knows it. Raises nothing."""
         return "FERRY"
 
     @staticmethod
     def is_one_sided() -> bool:
+        """Whoever gets an object fetches it. Raises nothing."""
         return True
 
     @staticmethod
     def can_abort_transport() -> bool:
-        """So Ray leaves the actors alone when a transfer fails."""
+        """So Ray leaves the actors alone when a transfer fails. Raises nothing."""
         return True
 
     def actor_has_tensor_transport(self, actor: Any) -> bool:
-        """That its node has a daemon shows when it makes an object, by an error that says so."""
+        """That its node has a daemon shows when it makes an object, by an error that says so. Raises nothing."""
         return True
 
     # ---- Where objects are made
 
     def source(self) -> Source:
+        """Of this process' objects. Raises what `session` does; OSError if it cannot listen at the node's address."""
         with self._own:
             if self._source is None:
                 self._source = Source(session(), _address_of_node())
             return self._source
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> FerryTransportMetadata:
+        """Offers the tensors of an object, as they are, until `garbage_collect`: what who fetches it is told.
+
+        Raises: InvalidArgumentError for what is no tensor, for tensors in host memory and on GPUs in one object, and for a GPU
+        that the daemon has not; FailedPreconditionError if the node has no device of host memory, which tensors there need;
+        UnavailableError if no daemon listens.
+        """
         if not rdt_object:
             return FerryTransportMetadata(tensor_meta=[], tensor_device=None)
         source = self.source()
@@ -180,15 +190,18 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         )
 
     def send_multiple_tensors(self, tensors: Any, tensor_transport_metadata: Any, communicator_metadata: Any) -> None:
+        """Raises NotImplementedError: this is of transports that are not one-sided."""
         raise NotImplementedError("FERRY is one-sided: whoever gets an object fetches it")
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: Any) -> None:
+        """Nobody can ask for the object any more. What was asked for still comes. Raises nothing."""
         if self._source is not None:
             self._source.withdraw(obj_id)
 
     # ---- Where they are fetched
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: Any = None) -> FerryCommunicatorMetadata:
+        """Says so, as an error of the log, if the receiver cannot receive. Raises nothing."""
         if getattr(dst_actor, "_ray_enable_tensor_transport", True) is False:
             # Not raised: Ray calls this from C++ too, where an exception ends the process.
             log.error(
@@ -205,7 +218,13 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         communicator_metadata: Any,
         target_buffers: Optional[Sequence[Any]] = None,
     ) -> FerryFetchRequest:
-        """Posts the receives and asks for the object; `wait_fetch_complete` waits."""
+        """Posts the receives and asks for the object; `wait_fetch_complete` waits.
+
+        Raises: UnavailableError if the process that has made the object has ended, or no daemon listens here, or it has not
+        this process' GPU; PeerClientGoneError if that process ends as it is asked; InvalidArgumentError for `target_buffers`
+        of other shapes or types; FailedPreconditionError if the object is on a GPU and this process has none;
+        ResourceExhaustedError where memory is full.
+        """
         meta = tensor_transport_metadata
         if not meta.leaves:
             return FerryFetchRequest(obj_id=obj_id, tensors=[])
@@ -240,6 +259,12 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         return FerryFetchRequest(obj_id=obj_id, tensors=[], pull=pull, finish=finish)
 
     def wait_fetch_complete(self, fetch_request: FerryFetchRequest, timeout: float = -1) -> list[Any]:
+        """The tensors, of the frameworks that they came from; `target_buffers` if some were given.
+
+        Raises: TimeoutError after `timeout` seconds (negative: none), which ends the fetch; PeerClientGoneError if the object's
+        process ends; NotFoundError if the object was freed; CancelledError, AbortedError, DeadlineExceededError as of
+        ``Future.result``.
+        """
         if fetch_request.finish is None:
             return list(fetch_request.tensors)
         finish, fetch_request.finish = fetch_request.finish, None
@@ -257,12 +282,14 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         communicator_metadata: Any,
         target_buffers: Optional[Sequence[Any]] = None,
     ) -> list[Any]:
+        """`fetch_multiple_tensors` and `wait_fetch_complete`. Raises what these do."""
         return self.wait_fetch_complete(
             self.fetch_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
         )
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
-        """Ends what is under way of an object, fetched here or sent from here, at both ends (ferry_batch_cancel)."""
+        """Ends what is under way of an object, fetched here or sent from here, at both ends (ferry_batch_cancel). Raises
+        nothing."""
         with self._own:
             pulls = list(self._pulls.get(obj_id, ()))
         for pull in pulls:
@@ -291,6 +318,7 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         log.log(level, "object %s from node %s: %s", obj_id[:16], meta.node, what)
 
     def close(self) -> None:
+        """Who still fetches is told. Twice is once. Raises nothing."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -374,7 +402,7 @@ def register(data_type: Optional[type] = None, name: str = "FERRY") -> None:
 
     data_type: what counts as a tensor in an actor's results, of which Ray takes one class for each name; None: torch.Tensor
     if PyTorch is installed, else numpy.ndarray. Another one under another `name`: ``register(jax.Array, "FERRY_JAX")``. Twice
-    is once.
+    is once. Raises nothing of its own: ImportError if neither PyTorch nor NumPy is installed.
     """
     if data_type is None:
         try:

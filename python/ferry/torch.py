@@ -6,9 +6,10 @@ CUDA tensors themselves need nothing of this module: ``Session.send`` and ``recv
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from ferry import _abi
@@ -19,7 +20,7 @@ from ferry._post import place_of
 from ferry._session import Session
 from ferry._tree import Key, key_of, path_key
 from ferry._views import view_of
-from ferry.errors import check, invalid, take
+from ferry.errors import FerryError, check, invalid, take
 
 _lock = threading.Lock()
 _allocator: Any = None
@@ -78,15 +79,21 @@ def send_shards(
     **options: Any,
 ) -> Future[None]:
     """Sends of a DTensor what its rank has and ranks of layout `to` need: one transfer for each of these. `devices` are theirs,
-    by rank. Of a plain tensor, `layout` and `rank` say which part of which it is. `options` are those of ``Session.send``."""
+    by rank. Of a plain tensor, `layout` and `rank` say which part of which it is. `options` are those of ``Session.send``.
+
+    Raises: what ``Session.send`` does; InvalidArgumentError too for a rank that has no device or is in no layout, for layouts
+    of different shapes, and for a tensor that is not its rank's part. What was posted then is cancelled.
+    """
     local, layout, rank = _local(tensor, layout, rank)
     home = layout.region(rank)
+    parts = [(needs, region) for source, needs, region in layout.pieces(to) if source == rank]
+    there = _devices(devices, [needs for needs, _ in parts])
     shared = place_of(session, view_of(local)) is not None
-    futures = []
-    for source, needs, region in layout.pieces(to):
-        if source == rank:
+    futures: list[Future[Any]] = []
+    with _all_or_nothing(futures):
+        for needs, region in parts:
             part = piece(local, home, region, copies=not shared)
-            futures.append(session.send(part, to=devices[needs], key=_piece_key(key, source, needs), **options))
+            futures.append(session.send(part, to=there[needs], key=_piece_key(key, rank, needs), **options))
     return Future([post for future in futures for post in future._posts], None, sum(future.copied_bytes for future in futures))
 
 
@@ -102,15 +109,41 @@ def recv_shards(
     **options: Any,
 ) -> Future[Any]:
     """The other end: into a DTensor, or a plain tensor that `layout` and `rank` describe, in memory that the daemon sees, from
-    ranks of layout `frm`, whose devices `devices` are. The future's result is `tensor`."""
+    ranks of layout `frm`, whose devices `devices` are. The future's result is `tensor`. Raises what `send_shards` does, and
+    InvalidArgumentError for memory that the daemon does not see."""
     local, layout, rank = _local(tensor, layout, rank)
     home = layout.region(rank)
-    futures = []
-    for source, needs, region in frm.pieces(layout):
-        if needs == rank:
+    parts = [(source, region) for source, needs, region in frm.pieces(layout) if needs == rank]
+    there = _devices(devices, [source for source, _ in parts])
+    futures: list[Future[Any]] = []
+    with _all_or_nothing(futures):
+        for source, region in parts:
             part = piece(local, home, region, copies=False)
-            futures.append(session.recv(into=part, frm=devices[source], key=_piece_key(key, source, needs), **options))
+            futures.append(session.recv(into=part, frm=there[source], key=_piece_key(key, source, rank), **options))
     return Future([post for future in futures for post in future._posts], tensor)
+
+
+def _devices(devices: Devices, ranks: Sequence[int]) -> dict[int, DeviceLike]:
+    """Those of the ranks, each of which must have one."""
+    given = devices if isinstance(devices, Mapping) else dict(enumerate(devices))
+    missing = sorted(set(ranks) - set(given))
+    if missing:
+        raise invalid(
+            f"devices has none for rank {', '.join(map(str, missing))}, which has its part at the other end", "devices"
+        )
+    return {rank: given[rank] for rank in ranks}
+
+
+@contextlib.contextmanager
+def _all_or_nothing(futures: Sequence[Future[Any]]) -> Iterator[None]:
+    """What was posted is cancelled, at both ends, if the rest is refused."""
+    try:
+        yield
+    except BaseException:
+        for future in futures:
+            with contextlib.suppress(FerryError):  # which is not what is told
+                future.cancel()
+        raise
 
 
 def _local(tensor: Any, layout: Optional[Layout], rank: Optional[int]) -> tuple[Any, Layout, int]:

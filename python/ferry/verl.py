@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Optional
 
@@ -22,7 +23,7 @@ from ferry._pull import Pull, ask
 from ferry._request import DEADLINE, Address
 from ferry._session import Session
 from ferry._source import Source, host_device, open_session
-from ferry.errors import FailedPreconditionError, FerryError
+from ferry.errors import AbortedError, FailedPreconditionError, FerryError
 
 log = logging.getLogger("ferry.verl")
 
@@ -48,64 +49,106 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._rank, self._ranks, self._peers = -1, 0, []  # type: tuple[int, int, list[Any]]
         self._sent, self._due = 0, 0
         self._step: Optional[int] = None  # of the last version
-        self._kept: list[str] = []  # the offers of the last version
+        self._attempt = ""  # how the offers of the version that is due begin
+        self._last = ""  # and those of the last version that was offered whole
+        self._kept: list[str] = []  # which are these
+        self._failed: list[str] = []  # of attempts that failed, without tensors
         self.routes: list[str] = []
 
     def prepare(self) -> dict[str, Any]:
-        """Where this process is reached. The same each time, while it lives."""
+        """Where this process is reached: the same each time, while it lives. And which version it has offered last.
+        UnavailableError if no daemon listens."""
         if self._session is None:
             self._session = open_session("verl", self._client_dir)
         if self._source is None:
             self._source = Source(self._session, self._host or _address_of_node())
-        return {"address": list(self._source.address), "node": self._session.node, "sent": self._sent, "step": self._step}
+        return {
+            "address": list(self._source.address),
+            "node": self._session.node,
+            "sent": self._sent,
+            "step": self._step,
+            "last": self._last,
+        }
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Every actor rank sends its share to every rollout: each rollout is told all of them, and no rank is the master."""
+        """Every actor rank sends its share to every rollout: each rollout is told all of them, and no rank is the master. Each
+        call is an attempt of its own: what an earlier one of the same version has left is never mixed with it. Raises
+        nothing."""
         actors = metadata[:actor_wg_world_size]
         due = max((one["sent"] for one in actors), default=0) + 1
+        attempt = f"verl-{due}-{secrets.token_hex(4)}"
         return (
             {
                 "rank": list(range(actor_wg_world_size)),
                 "ranks": [actor_wg_world_size] * actor_wg_world_size,
                 "peers": [[]] * actor_wg_world_size,
                 "due": [due] * actor_wg_world_size,
+                "attempt": [attempt] * actor_wg_world_size,
             },
             {
                 "rank": [-1] * rollout_world_size,
                 "ranks": [actor_wg_world_size] * rollout_world_size,
                 "peers": [actors] * rollout_world_size,
                 "due": [due] * rollout_world_size,
+                "attempt": [attempt] * rollout_world_size,
             },
         )
 
     @staticmethod
     def join_topology(rollout_world_size: int, actors: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """What `build_topology` has for rollouts, of ones that join: due is the last version, which is there already."""
+        """What `build_topology` has for rollouts, of ones that join: due is the last version, which is there already.
+        FailedPreconditionError if the actors have not the same one: some failed in the last update."""
+        last = {one["last"] for one in actors}
+        if len(last) > 1:
+            raise FailedPreconditionError(
+                f"the actors have no version of the weights in common ({', '.join(sorted(one or 'none' for one in last))}): "
+                "the last update failed on some of them, or some are new; join after the next one",
+                "FIELD_INVALID",
+            )
         return {
             "rank": [-1] * rollout_world_size,
             "ranks": [len(actors)] * rollout_world_size,
             "peers": [actors] * rollout_world_size,
             "due": [min((one["sent"] for one in actors), default=0)] * rollout_world_size,
+            "attempt": [*last, ""][:1] * rollout_world_size,
         }
 
-    def init_process_group(self, rank: int, ranks: int, peers: list[Any], due: int) -> None:
-        """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes."""
-        self._rank, self._ranks, self._peers, self._due = rank, ranks, peers, due
+    def init_process_group(self, rank: int, ranks: int, peers: list[Any], due: int, attempt: str) -> None:
+        """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes. Raises nothing."""
+        self._rank, self._ranks, self._peers, self._due, self._attempt = rank, ranks, peers, due, attempt
 
     def finalize(self) -> None:
-        """The last version stays where it is, for who joins."""
+        """The last version stays where it is, for who joins. Raises nothing."""
 
     # ---- Actors
 
     async def send_weights(self, weights: Any, global_steps: Optional[int] = None) -> None:
         """Takes this rank's share of a version into host memory, bucket by bucket, and offers each as soon as it is there.
-        Returns when all is: the weights may change, whoever has not fetched them yet."""
+        Returns when all is: the weights may change, whoever has not fetched them yet. Until then the version before stays
+        what a rollout that joins gets; so it does if this fails.
+
+        Raises: what iterating `weights` does; FailedPreconditionError before `prepare` and `init_process_group`;
+        ResourceExhaustedError where host memory is full; UnavailableError while the daemon is away. Rollouts that wait for
+        this version get AbortedError with its text.
+        """
         if self._source is None or self._session is None or self._rank < 0:
             raise FailedPreconditionError("prepare and init_process_group come before send_weights", "FIELD_INVALID")
-        before, self._kept = self._kept, []
+        made: list[str] = []
+        try:
+            await self._take(weights, global_steps, made)
+        except BaseException as error:
+            self._refuse(made, error)
+            raise
+        before, self._kept = [*self._kept, *self._failed], made
+        self._sent, self._step, self._last, self._failed = self._due, global_steps, self._attempt, []
+        for offer in before:  # whoever fetches the version before still gets what it has asked for
+            self._source.withdraw(offer)
+
+    async def _take(self, weights: Any, global_steps: Optional[int], made: list[str]) -> None:
+        assert self._session is not None
         bucket: list[tuple[str, Any]] = []
         size = 0
         index = 0
@@ -114,43 +157,54 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             if not mine:
                 continue
             if bucket and size + tensor.numel() * tensor.element_size() > self._bucket_size:
-                self._offer(bucket, global_steps, last=False)
+                self._offer(bucket, global_steps, made, last=False)
                 bucket, size = [], 0
             kept = self._session.empty(tuple(tensor.shape), tensor.dtype, host_device(self._session))
             torch.from_dlpack(kept).copy_(tensor.detach())
             bucket.append((name, kept))
             size += tensor.numel() * tensor.element_size()
-        self._offer(bucket, global_steps, last=True)
-        self._sent, self._step = self._due, global_steps
-        for offer in before:  # whoever fetches the version before still gets what it has asked for
-            self._source.withdraw(offer)
+        self._offer(bucket, global_steps, made, last=True)
 
-    def _offer(self, bucket: list[tuple[str, Any]], global_steps: Optional[int], last: bool) -> None:
+    def _offer(self, bucket: list[tuple[str, Any]], global_steps: Optional[int], made: list[str], last: bool) -> None:
         assert self._source is not None
-        name = _name(self._due, len(self._kept))
+        name = _name(self._attempt, len(made))
         info = {"names": [name for name, _ in bucket], "step": global_steps, "last": last}
         self._source.offer(name, [tensor for _, tensor in bucket], info)
-        self._kept.append(name)
+        made.append(name)
+
+    def _refuse(self, made: list[str], error: BaseException) -> None:
+        """In place of the buckets of an attempt that failed, and of the one that would have been next, why."""
+        assert self._source is not None
+        self._failed += [*made, _name(self._attempt, len(made))]
+        for name in self._failed[-len(made) - 1 :]:
+            with contextlib.suppress(FerryError):
+                self._source.offer(name, [], {"failed": f"{type(error).__name__}: {error}"})
 
     # ---- Rollouts
 
     async def receive_weights(self, global_steps: Optional[int] = None) -> AsyncIterator[tuple[str, Any]]:
         """The version that is being sent, from all actor ranks at once; a failure is an exception, and what was yielded of such
-        a version must be discarded."""
-        async for one in self._received(self._due, global_steps):
+        a version must be discarded.
+
+        Raises: FailedPreconditionError before `prepare` and `init_process_group`, or if another step was sent; AbortedError if
+        an actor's `send_weights` failed; UnavailableError or PeerClientGoneError if an actor is gone; WaitTimeoutError if one
+        has not offered its weights, DeadlineExceededError if they have not come, after `deadline` seconds.
+        """
+        async for one in self._received(self._attempt, global_steps):
             yield one
 
     async def join(self, actors: list[dict[str, Any]]) -> AsyncIterator[tuple[str, Any]]:
         """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others.
-        `join_replicas` does this for the replicas of verl's manager. FailedPreconditionError if nothing was sent yet."""
+        `join_replicas` does this for the replicas of verl's manager. FailedPreconditionError if nothing was sent yet, or some
+        actors failed in the last update; else as `receive_weights`."""
         self.prepare()
         self.init_process_group(**{name: values[0] for name, values in self.join_topology(1, actors).items()})
         if not self._due:
             raise FailedPreconditionError("no version of the weights was sent yet", "FIELD_INVALID")
-        async for one in self._received(self._due, None):
+        async for one in self._received(self._attempt, None):
             yield one
 
-    async def _received(self, version: int, step: Optional[int]) -> AsyncIterator[tuple[str, Any]]:
+    async def _received(self, version: str, step: Optional[int]) -> AsyncIterator[tuple[str, Any]]:
         if self._session is None or not self._peers:
             raise FailedPreconditionError("prepare and init_process_group come before receive_weights", "FIELD_INVALID")
         tasks = {rank: asyncio.create_task(self._bucket(rank, version, 0, step)) for rank in range(len(self._peers))}
@@ -170,19 +224,21 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _bucket(self, rank: int, version: int, number: int, step: Optional[int]) -> tuple[list[str], list[Any], bool]:
+    async def _bucket(self, rank: int, version: str, number: int, step: Optional[int]) -> tuple[list[str], list[Any], bool]:
         assert self._session is not None
         session, peer, name = self._session, self._peers[rank], _name(version, number)
         address = Address(*peer["address"])
         try:
             leaves, info = await asyncio.to_thread(ask, address, name, self._deadline)
+            if "failed" in info:
+                raise AbortedError(f"actor rank {rank} could not send these weights: {info['failed']}", "")
             if step is not None and info["step"] is not None and info["step"] != step:
                 raise FailedPreconditionError(f"step {step} was to be received, and step {info['step']} was sent", "")
             pull = Pull(
                 session, address, name, leaves, device=_device(session), who=f"{session.node}/rollout", deadline=self._deadline
             )
         except FerryError as error:
-            log.error("version %d of the weights has not come from actor rank %d: %s", version, rank, error)
+            log.error("weights %s have not come from actor rank %d: %s", version, rank, error)
             raise
         try:
             tensors = await asyncio.to_thread(pull.wait, self._deadline)
@@ -196,6 +252,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return info["names"], tensors, info["last"]
 
     def close(self) -> None:
+        """Gives the memory back; who still fetches is told. Twice is once. Raises nothing."""
         source, self._source = self._source, None
         session, self._session = self._session, None
         if source is not None:
@@ -213,8 +270,9 @@ async def join_replicas(manager: Any, replicas: Sequence[Any]) -> Optional[int]:
     disturbed. Returns the step that they have then; None if nothing was sent yet: then they are added as they are. Not while
     ``manager.update_weights`` runs, which may take that version away.
 
-    Raises: what fetching raises (PeerClientGoneError, UnavailableError, DeadlineExceededError), as Ray hands it on. The
-    replicas are not added then, and do not go on: they have no weights.
+    Raises: FailedPreconditionError, before anything is done, if some actors failed in the last update; what fetching raises
+    (PeerClientGoneError, UnavailableError, DeadlineExceededError), as Ray hands it on. The replicas are not added then, and
+    those that were asked do not go on: they have no weights.
 
     Tested after upstream's tests/checkpoint_engine: test_replica_weight_recovery_on_cpu.py (one replica gets what is current,
     and the healthy ones are left alone; who could not is not resumed) and test_manager_cleanup_on_cpu.py (finalize and the KV
@@ -225,6 +283,7 @@ async def join_replicas(manager: Any, replicas: Sequence[Any]) -> Optional[int]:
         manager.add_replicas(list(replicas))
         return None
     step: Optional[int] = actors[0]["step"]
+    manager.backend_cls.join_topology(1, actors)  # refuses before anybody is disturbed
     group = base.RayWorkerGroup(
         worker_handles=[worker for replica in replicas for worker in replica.workers],
         ray_cls_with_init=base.RayClassWithInitArgs(cls=base._worker_cls),
@@ -253,8 +312,8 @@ def _asked(group: Any, method: str, **arguments: list[Any]) -> Any:
     return group.execute_checkpoint_engine([method] * group.world_size, **arguments)
 
 
-def _name(version: int, bucket: int) -> str:
-    return f"verl-{version}-{bucket}"
+def _name(attempt: str, bucket: int) -> str:
+    return f"{attempt}-{bucket}"
 
 
 def _device(session: Session) -> Optional[int]:

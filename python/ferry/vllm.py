@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future as Call
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ from ferry.errors import AbortedError, DeadlineExceededError
 
 
 def register() -> None:
-    """The entry point of ``vllm.general_plugins``: makes the backend known to both of vLLM's factories. Twice is once."""
+    """The entry point of ``vllm.general_plugins``: makes the backend known to both of vLLM's factories. Twice is once.
+    Raises nothing of its own: ImportError if there is no vLLM."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
     for factory, name in (
@@ -60,8 +61,11 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
 
     @classmethod
     def trainer_init(cls, init_info: FerryTrainerInitInfo, *, client: Any, source: Any = None) -> Any:
-        """Tells the workers, from rank 0. PeerClientGoneError if one of them dies meanwhile, DeadlineExceededError after
-        `deadline` seconds."""
+        """Tells the workers, from rank 0.
+
+        Raises: ValueError without a `source`; UnavailableError if no daemon listens; from rank 0 PeerClientGoneError if a
+        worker dies meanwhile, DeadlineExceededError after `deadline` seconds, and what the workers raise.
+        """
         if source is None:
             raise ValueError("Ferry trainer weight transfer requires a WeightSource.")
         engine = cls(client=client, source=source, info=init_info)
@@ -91,43 +95,52 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
         )
 
     def send_weights(self) -> None:
-        """Every rank calls it. A worker that dies is PeerClientGoneError on rank 0 and AbortedError on the others, and the
-        version is not finished; so is every version after it, for which new engines are made. A worker that lives and does
-        not answer is DeadlineExceededError after `deadline` seconds of a call to it."""
+        """Every rank calls it, and it is over on all of them at once.
+
+        Raises: what a rank's source raises, there, and AbortedError with its text on the others: nothing was asked of the
+        workers then. Of a worker that dies PeerClientGoneError on rank 0 and AbortedError on the others, and the version is
+        not finished; so is every version after it, for which new engines are made. Of a worker that lives and does not answer
+        DeadlineExceededError, after `deadline` seconds of a call to it. UnavailableError while the daemon is away.
+        """
         version, failed = self.version + 1, None
-        offer = ""
+        offer, offered = f"vllm-{version}", None
         try:
-            offer, offered = self._offer(version)
-            sources = self._gather(offered)
+            try:
+                offered = self._offer(offer)
+            except Exception as error:
+                failed = error
+            said = self._gather((None if failed is None else f"{type(failed).__name__}: {failed}", offered))
+            for rank, (why, _) in enumerate(said):
+                if why is not None:
+                    raise failed or AbortedError(f"version {version} of the weights was not offered by rank {rank}: {why}", "")
             if self.is_sender:
                 try:
-                    self._drive(version, sources[0][3], [one[:3] for one in sources])
+                    self._drive(version, offer, [source for _, source in said])
                 except Exception as error:
                     failed = error
             outcome = self._gather(None if failed is None else f"{type(failed).__name__}: {failed}")[0]
         finally:
-            if offer:
-                self._offers.withdraw(offer)
+            self._offers.withdraw(offer)
         if failed is not None:
             raise failed
         if outcome is not None:
             raise AbortedError(f"version {version} of the weights was not taken: {outcome}", "")
         self.version = version
 
-    def _offer(self, version: int) -> tuple[str, Any]:
-        """Offers under a name that all ranks derive alike."""
+    def _offer(self, offer: str) -> Any:
+        """Offers what this rank owns: what the workers are told of it."""
         source = self.source
         pairs = list(source.iter_local() if source.implements_iter_local() else source.iter_full())
         tensors = [tensor.detach() for _, tensor in pairs]
         for ordinal in {tensor.device.index for tensor in tensors if tensor.is_cuda}:
             torch.cuda.synchronize(ordinal)  # the sends are posted by another thread, which has another current stream
-        offer = f"vllm-{version}"
         leaves = self._offers.offer(offer, tensors)
         known = {name: (i, list(leaf)) for i, ((name, _), leaf) in enumerate(zip(pairs, leaves, strict=True))}
-        return offer, (list(self._offers.address), self._session.node, known, offer)
+        return list(self._offers.address), self._session.node, known
 
     def _drive(self, version: int, offer: str, sources: list[Any]) -> None:
-        update = asdict(FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources))
+        info = FerryWeightTransferUpdateInfo(version=version, offer=offer, sources=sources)
+        update = {field.name: getattr(info, field.name) for field in fields(info)}  # without a copy of what is in it
         self._call("start_weight_update", self.client.start_weight_update, offer)
         self._call("update_weights", lambda: self.client.update_weights(update), offer)
         self._call("finish_weight_update", lambda: self.client.finish_weight_update(str(version)), offer)
@@ -176,7 +189,7 @@ class FerryTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ig
             )
 
     def shutdown(self) -> None:
-        """Twice is once."""
+        """Gives back what was offered; who still fetches is told. Twice is once. Raises nothing."""
         self._offers.close()
         self._session.close()
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.ray in Ray itself, on one machine: what Ray's own tests of custom transports, of its manager and of its Gloo transport
-ask of a transport (python/ray/tests/rdt), with NumPy's arrays."""
+ask of a transport (python/ray/tests/rdt), with NumPy's arrays; a tensor of PyTorch where that is installed beside Ray."""
 
+import os
 import re
 import sys
 import time
@@ -20,6 +21,9 @@ ferry.ray.register(np.ndarray)  # before classes name it
 
 @ray.remote(enable_tensor_transport=True, max_restarts=1)
 class Actor:
+    def __init__(self):
+        ferry.ray.register(np.ndarray)  # Ray tells an actor of transports when it is made, and not when it is restarted
+
     @ray.method(tensor_transport="FERRY")
     def echo(self, data):
         return data
@@ -60,6 +64,35 @@ class Actor:
         from ray.experimental.rdt.util import get_tensor_transport_manager
 
         return len(get_tensor_transport_manager("FERRY").source().names())
+
+    def hold_back(self):
+        """From now on what is asked of this actor is not posted, until `let_go`."""
+        import threading
+
+        here, self._gate, self._asked = ferry.ray.session(), threading.Event(), threading.Event()
+        post = here._post
+
+        def late(*given, **named):
+            self._asked.set()
+            self._gate.wait(60)
+            return post(*given, **named)
+
+        here._post = late
+
+    def was_asked(self):
+        return self._asked.wait(20)
+
+    def let_go(self):
+        del ferry.ray.session()._post
+        self._gate.set()
+
+    def pulls(self):
+        from ray.experimental.rdt.util import get_tensor_transport_manager
+
+        return len(get_tensor_transport_manager("FERRY")._pulls)
+
+    def pid(self):
+        return os.getpid()
 
     def transfers(self):
         return list(ferry.ray.transfers)
@@ -202,6 +235,65 @@ def test_a_sender_that_died_is_told_and_its_successor_is_as_good(actors):
     again = Actor.options(num_cpus=0).remote()
     assert ray.get(receiver.total.remote(again.echo.remote(np.arange(6)))) == 15
     ray.kill(again)
+
+
+def test_an_actor_that_ray_has_restarted_sends_and_receives(actors):
+    """The same handle: its process is another one, and so are its source and its session. Of a class that does not register
+    itself Ray says "Unsupported tensor transport protocol: FERRY" then."""
+    sender, receiver = actors
+    assert ray.get(receiver.total.remote(sender.echo.remote(np.arange(5)))) == 10
+    before = ray.get(sender.pid.remote())
+    ray.kill(sender, no_restart=False)
+
+    def back():
+        try:
+            return ray.get(sender.pid.remote(), timeout=20) != before
+        except ray.exceptions.RayActorError:  # it is not there yet
+            return False
+
+    until(back, 60)
+    assert ray.get(receiver.total.remote(sender.echo.remote(np.arange(6))), timeout=30) == 15
+    assert ray.get(sender.total.remote(receiver.echo.remote(np.arange(7))), timeout=30) == 21
+
+
+def test_a_fetch_that_is_cancelled_leaves_nothing(actors):
+    sender, receiver = actors
+    ref = sender.echo.remote(np.arange(5))
+    ray.wait([ref])
+    ray.get(sender.hold_back.remote())
+    result = receiver.total.remote(ref)
+    assert ray.get(sender.was_asked.remote())  # the fetch has begun
+    ray.cancel(result)
+    ray.get(sender.let_go.remote())
+    try:  # which of the two comes first is Ray's matter: it does not end what an actor has begun
+        assert ray.get(result, timeout=30) == 10
+    except (ray.exceptions.TaskCancelledError, ray.exceptions.RayTaskError):
+        pass
+    until(lambda: ray.get(receiver.pulls.remote()) == 0 and ray.get(receiver.objects.remote()) == 0)
+    assert ray.get(receiver.total.remote(ref), timeout=30) == 10  # both go on, with the same object
+    del ref
+    until(lambda: ray.get(sender.objects.remote()) == 0 and ray.get(sender.offered.remote()) == 0)
+
+
+def test_a_tensor_of_torch_goes_as_one(actors):
+    torch = pytest.importorskip("torch")
+    ferry.ray.register(torch.Tensor, "FERRY_TORCH")
+
+    @ray.remote(enable_tensor_transport=True, num_cpus=0)
+    class Maker:
+        @ray.method(tensor_transport="FERRY_TORCH")
+        def make(self, count):
+            return torch.arange(count, dtype=torch.float32)
+
+        def told(self, tensor):
+            return type(tensor).__name__, str(tensor.dtype), float(tensor.sum()), len(ferry.ray.transfers)
+
+    maker, taker = Maker.remote(), Maker.remote()
+    try:
+        assert ray.get(taker.told.remote(maker.make.remote(5)), timeout=60) == ("Tensor", "torch.float32", 10.0, 1)
+    finally:
+        ray.kill(maker)
+        ray.kill(taker)
 
 
 def test_a_receiver_that_dies_leaves_the_sender_alone(actors, node):

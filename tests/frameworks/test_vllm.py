@@ -5,6 +5,7 @@ there; what they import beside is stood in for (stand_ins/vllm_parts.py)."""
 
 import functools
 import importlib.metadata
+import math
 import multiprocessing
 import os
 import sys
@@ -229,14 +230,15 @@ def test_no_rank_sends_for_the_others(monkeypatch):
     engines = trainers(Client(one), [Sharded(0), Sharded(1)])
     sent = [[], []]
     for rank, engine in enumerate(engines):
-        send = engine._session.send
-        monkeypatch.setattr(
-            engine._session,
-            "send",
-            lambda tree, rank=rank, send=send, **to: (sent[rank].extend(tree.values()), send(tree, **to))[1],
-        )
+
+        def posts(name, parts, *given, rank=rank, post=engine._session._post):
+            parts = list(parts)
+            sent[rank] += [math.prod(item.shape) for items, _ in parts for item in items]
+            return post(name, parts, *given)
+
+        monkeypatch.setattr(engine._session, "_post", posts)
     assert everybody(engines) == [None, None]
-    assert [sum(part.numel() for part in parts) for parts in sent] in ([36 + 6, 36 + 32], [36, 36 + 6 + 32])
+    assert [sum(parts) for parts in sent] in ([36 + 6, 36 + 32], [36, 36 + 6 + 32])
     close(*engines, one)
 
 
@@ -260,8 +262,9 @@ def test_a_worker_fetches_no_more_than_its_shard(monkeypatch):
     engines = trainers(Client(*workers), [Sharded(0), Sharded(1)])
     del sys.modules["vllm.distributed.weight_transfer.m2n_layout"]
     taken = []
-    pull = backend.Pull
-    monkeypatch.setattr(backend, "Pull", lambda *given, **named: taken.append(pull(*given, **named)) or taken[-1])
+    module = sys.modules["ferry._vllm_worker"]
+    pull = module.Pull
+    monkeypatch.setattr(module, "Pull", lambda *given, **named: taken.append(pull(*given, **named)) or taken[-1])
     assert everybody(engines) == [None, None]
     for rank, mine in enumerate(live):
         assert torch.equal(mine["embed"], value("embed", 1).chunk(2, 0)[rank])

@@ -128,7 +128,11 @@ with ferry.Session(os.environ["A"]) as session:
 ENDS = {
     "falls off its end": "",
     "exits": "sys.exit(0)",
-    "in a thread that waits": "threading.Thread(target=got.exception, args=(0.3,), daemon=True).start()",
+    "in a thread that waits": "in_a_daemon_thread(got.result)",
+    "in a thread that awaits": "in_a_daemon_thread(lambda: asyncio.run(awaits()))",
+    "in a thread that waits for a firing": "in_a_daemon_thread(prepared.wait)",
+    "in a thread that waits, of a local node": "node = ferry.local_node(); alone = node.session(); "
+    "in_a_daemon_thread(alone.recv(shape=4, frm=0, key='never', device=1).result)",
     "in asyncio": "asyncio.run(begins_to_wait())",
     "with a reference cycle": "cycle = [session, got]; cycle.append(cycle); del session, got",
 }
@@ -151,6 +155,16 @@ prepared.fire()
 arrays = [numpy.from_dlpack(tensor), numpy.asarray(tensor), tensor.numpy()]
 capsules = [tensor.__dlpack__(), tensor.__dlpack__(max_version=(1, 0))]
 sys.modules["kept for ever"] = (tensor, arrays, capsules, sent)
+def in_a_daemon_thread(waits):
+    begun = threading.Event()
+    def run():
+        begun.set()
+        waits()
+        print("it came to an end")
+    threading.Thread(target=run, daemon=True).start()
+    begun.wait()
+async def awaits():
+    await got
 async def begins_to_wait():
     async def wait():
         await got
@@ -158,6 +172,54 @@ async def begins_to_wait():
     await asyncio.sleep(0)
 {ENDS[end]}
 """)
+
+
+WAITING = """
+import concurrent.futures, threading
+import ferry, os
+def work():
+    begun.set()
+    try:
+        print(bytes(got.result().memory))
+    except ferry.CancelledError:
+        print("cancelled")
+begun = threading.Event()
+def start():
+    if {pool}:
+        concurrent.futures.ThreadPoolExecutor().submit(work)
+    else:
+        threading.Thread(target=work).start()
+    begun.wait()
+"""
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_thread_that_is_no_daemon_ends_with_the_session(run, key, pool):
+    """Of which a program that ends, by Ctrl-C too, has come out: Python waits for such a thread, and not for a deadline."""
+    said = run(f"""{WAITING.format(pool=pool)}
+try:
+    with ferry.Session(os.environ["A"]) as session:
+        got = session.recv(shape=4, dtype="uint8", frm=0, key="{key}", device=1, deadline=3600)
+        start()
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    pass
+""")
+    assert said == "cancelled\n"
+
+
+def test_a_thread_that_is_no_daemon_goes_on_when_the_main_thread_is_over(run, key):
+    """As with everything else in Python: what it waits for still comes."""
+    said = run(f"""{WAITING.format(pool=False)}
+session = ferry.Session(os.environ["A"])
+got = session.recv(shape=4, dtype="uint8", frm=0, key="{key}", device=1, deadline=25)
+start()
+def sends():
+    threading.main_thread().join()
+    session.send(b"late", to=1, key="{key}")
+threading.Thread(target=sends).start()
+""")
+    assert said == "b'late'\n"
 
 
 def test_what_goes_after_the_modules_is_silent(run, key):

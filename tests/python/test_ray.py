@@ -160,14 +160,14 @@ def test_an_abort_ends_both_ends(actors, monkeypatch, a):
     with actors("b") as transport:
         # The sender posts nothing, so that there is something to abort.
         held, posted = threading.Event(), threading.Event()
-        send = a.send
+        send = a._post
 
         def late(*arguments, **options):
             posted.set()
             held.wait(20)
             return send(*arguments, **options)
 
-        monkeypatch.setattr(a, "send", late)
+        monkeypatch.setattr(a, "_post", late)
         request = transport.fetch_multiple_tensors("object", meta, None)
         assert posted.wait(20)
         transport.abort_transport("object", None)
@@ -181,8 +181,8 @@ def test_an_abort_ends_both_ends(actors, monkeypatch, a):
 def test_a_timeout_of_rays_is_pythons(actors, monkeypatch, a):
     meta = made(actors, [np.arange(5)])
     held = threading.Event()
-    send = a.send
-    monkeypatch.setattr(a, "send", lambda *some, **options: (held.wait(20), send(*some, **options))[1])
+    send = a._post
+    monkeypatch.setattr(a, "_post", lambda *some, **options: (held.wait(20), send(*some, **options))[1])
     with actors("b") as transport:
         request = transport.fetch_multiple_tensors("object", meta, None)
         with pytest.raises(TimeoutError, match="did not answer"):

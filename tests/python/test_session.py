@@ -218,3 +218,42 @@ def test_a_node_that_cannot_start_says_why(monkeypatch):
     monkeypatch.setenv("FERRY_DAEMON", "/nothing/ferryd")
     with pytest.raises(FileNotFoundError, match="FERRY_DAEMON: /nothing/ferryd is no program"):
         ferry.local_node()
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("of another version"), KeyboardInterrupt(), ferry.NotAllowedError("not you", "")]
+)
+def test_a_local_node_that_cannot_be_used_leaves_nothing(monkeypatch, error):
+    """Whatever it is that fails: the daemon is ended, and its directory is gone."""
+    made = []
+
+    def session(directory, **_):
+        made.append(directory)
+        raise error
+
+    started = []
+    popen = subprocess.Popen
+
+    def start(*arguments, **options):
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr("ferry.node.Session", session)
+    monkeypatch.setattr("ferry.node.subprocess.Popen", start)
+    with pytest.raises(type(error)):
+        ferry.local_node()
+    assert [process.poll() is not None for process in started] == [True]
+    assert made and not os.path.exists(os.path.dirname(os.path.dirname(made[0])))
+
+
+def test_a_local_node_that_cannot_be_started_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def refused(*_, **__):
+        raise PermissionError("no more processes")
+
+    monkeypatch.setattr("ferry.node.subprocess.Popen", refused)
+    with pytest.raises(PermissionError):
+        ferry.local_node()
+    assert list(tmp_path.iterdir()) == []

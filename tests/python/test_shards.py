@@ -132,6 +132,39 @@ def test_a_plain_tensor_needs_its_place(a, key):
         send_shards(a, numpy.zeros(3), to=layout, devices=[0, 1], key=key, layout=layout, rank=0)
 
 
+@pytest.mark.parametrize("given", [{0: 2}, [2]])
+def test_a_rank_without_a_device_is_refused_before_anything_is_posted(a, key, given):
+    have, need = Layout((4, 4), [0, 1], [0]), Layout((4, 4), [0, 1], [1])
+    part = a.empty((2, 4)).numpy()
+    for _ in range(2):
+        with pytest.raises(ferry.InvalidArgumentError, match="none for rank 1") as refused:
+            send_shards(a, part, to=need, devices=given, key=key, layout=have, rank=0)
+        assert refused.value.violations[0][0] == "devices"
+        with pytest.raises(ferry.InvalidArgumentError, match="none for rank 1"):
+            recv_shards(a, part, frm=need, devices=given, key=key, layout=have, rank=0)
+
+
+@pytest.mark.parametrize("end", ["send", "receive"])
+def test_what_was_posted_is_cancelled_if_a_later_part_is_refused(a, b, key, end):
+    """At both ends, as of every call: the other one is told at once, and waits for no deadline."""
+    have, need = Layout((4, 4), [0, 1], [0]), Layout((4, 4), [0, 1], [1])
+    rows, columns = a.empty((2, 4)).numpy(), b.empty((4, 2)).numpy()
+    sender = {"to": need, "key": key, "layout": have, "rank": 0}
+    taker = {"frm": have, "key": key, "layout": need, "rank": 0}
+    if end == "send":
+        with pytest.raises(ferry.NotFoundError):
+            send_shards(a, rows, devices={0: 2, 1: "node-b/nothing"}, **sender)
+        future = recv_shards(b, columns, devices=[0, 0], **taker)
+    else:
+        with pytest.raises(ferry.NotFoundError):
+            recv_shards(b, columns, devices={0: 0, 1: "node-a/nothing"}, **taker)
+        future = send_shards(a, rows, devices=[2, 2], **sender)
+    try:
+        assert isinstance(future._posts[0].wait(20, 20), ferry.CancelledError)
+    finally:
+        future.cancel()
+
+
 def test_a_dtensor_by_itself_is_refused(a, key):
     class DTensor:
         device_mesh, placements = object(), ()

@@ -70,6 +70,53 @@ def test_versions_arrive_and_who_joins_gets_the_last(engines, nodes):
     assert late.routes and "any" not in late.routes
 
 
+def breaking(step, count):
+    """`count` weights, and then what a gather that fails raises."""
+    yield from weights(step, count)
+    raise RuntimeError("gather failed")
+
+
+async def failing(actors, rollouts, step, count):
+    """An update in which the last actor fails after `count` weights; what each end got."""
+    joined(type(actors[0]), actors, rollouts)
+    sends = [engine.send_weights(weights(step), step) for engine in actors[:-1]]
+    sends.append(actors[-1].send_weights(breaking(step, count), step))
+    takes = [collected(engine.receive_weights(step)) for engine in rollouts]
+    return await asyncio.gather(*sends, *takes, return_exceptions=True)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_an_update_that_failed_leaves_nothing_in_the_next_one(engines, nodes, count):
+    actor, rollout = engines(nodes.a), engines(nodes.b)
+    asyncio.run(update([actor], [rollout], 1))
+    first = actor._source.names()
+    for _ in range(2):
+        sent, took = asyncio.run(failing([actor], [rollout], 2, count))
+        assert isinstance(sent, RuntimeError)
+        assert isinstance(took, ferry.AbortedError) and "RuntimeError: gather failed" in str(took), took
+    late = engines(nodes.b)  # what joins meanwhile has the version before
+    check(asyncio.run(collected(late.join([actor.prepare()]))), 1)
+    (got,) = asyncio.run(update([actor], [rollout], 2))
+    check(got, 2)
+    check(asyncio.run(collected(late.join([actor.prepare()]))), 2)
+    assert len(actor._source.names()) == len(first) and not set(first) & set(actor._source.names())
+
+
+def test_an_update_that_failed_at_one_actor_is_nothing_to_join(engines, nodes, manager):
+    manager, _ = manager
+    actors, rollout = [worker.checkpoint_engine for worker in manager.actor_wg.workers], engines(nodes.b)
+    asyncio.run(update(actors, [rollout], 1))
+    _, sent, took = asyncio.run(failing(actors, [rollout], 2, 2))
+    assert isinstance(sent, RuntimeError) and isinstance(took, ferry.AbortedError)
+    late = Replica([], engines(nodes.b))
+    with pytest.raises(ferry.FailedPreconditionError, match="join after the next one"):
+        asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, [late]))
+    assert late.log == [] and len(manager.replicas) == 1
+    (got,) = asyncio.run(update(actors, [rollout], 2))
+    check(got, 2)
+    check(asyncio.run(collected(late.workers[0].checkpoint_engine.join([actor.prepare() for actor in actors]))), 2)
+
+
 class Replica:
     """What verl's manager asks of one; `log` has it in order."""
 

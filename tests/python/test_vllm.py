@@ -276,6 +276,19 @@ def test_a_worker_that_goes_away_is_an_exception_on_every_rank(made):
     held.set()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_has_nothing_to_offer_is_an_exception_on_every_rank(made, monkeypatch, rank):
+    """Nobody waits for it in a collective, and the next version comes."""
+    with monkeypatch.context() as patch:
+        patch.setattr(made.ranks[rank].source, "iter_local", lambda: 1 / 0)
+        failed = made.send()
+    assert isinstance(failed[rank], ZeroDivisionError), failed
+    other = failed[1 - rank]
+    assert isinstance(other, ferry.AbortedError) and f"not offered by rank {rank}: ZeroDivisionError" in str(other), other
+    assert made.client.finished == [] and all("vllm-1" not in engine._offers.names() for engine in made.ranks)
+    assert made.send() == [None, None] and made.worker.version == 1
+
+
 @pytest.mark.parametrize("call", ["init", "start", "update", "finish"])
 def test_a_worker_that_dies_is_an_exception_within_a_second_whatever_it_was_asked(backend, nodes, call):
     """Also while no weights move: the call never returns, and nobody waits for it."""
