@@ -52,7 +52,7 @@ class FerryError(Exception):
         )
 
     def again(self) -> FerryError:
-        """The same, without a traceback: to be raised in place of one that is kept."""
+        """The same, without a traceback: to be raised in place of one that is kept. Raises nothing."""
         kind, arguments = self.__reduce__()
         made: FerryError = kind(*arguments)
         return made
