@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +32,9 @@ constexpr uint64_t kBytes = kElements * sizeof(float);
 
 class GpuProgramTest : public GpuTest {
  protected:
-  bool Open(uint64_t bytes = 4 * kBytes) {
+  bool Open(uint64_t bytes = 4 * kBytes, std::vector<std::string> environment = {}) {
     if (!Need(1)) return false;
-    StartNodes(1, 1);
+    StartNodes(1, 1, "", std::move(environment));
     end_ = GpuTest::Open(0, 0, bytes);
     stream_ = MakeStream(end_);
     staging_ = Pinned(bytes);
@@ -124,6 +125,32 @@ TEST_F(GpuProgramTest, APreparedJobIsFiredOftenAndInOrder) {
   }
   ASSERT_THAT(prepared.Release(), IsOk());
   ExpectTimes(3, kBytes);
+}
+
+// The GPU does not pause between two runs: the second is handed to it while the first is under way.
+// On a real GPU there is no gate, and the first is soon over.
+TEST_F(GpuProgramTest, TheNextRunIsQueuedBehindOneThatIsUnderWay) {
+  TemporaryDirectory directory;
+  const std::string gate = directory / "gate";
+  if (!Open(4 * kBytes, FakeWith(absl::StrCat("gate=", gate)))) return;
+  Count(0);
+  const Program program = Must(Program::Compile(end_.session, end_.device, Triple()));
+  WriteFile(gate, "");
+  Batch runs = Must(RunPrograms(end_.session, end_.device,
+                                {RunAt(program, 0, kBytes), RunAt(program, 0, 2 * kBytes)}));
+  const auto begun = [&] {
+    size_t count = 0;
+    const std::string dump = node(0).admin().Dump();
+    for (size_t at = dump.find("job.run"); at != std::string::npos; ++count) {
+      at = dump.find("job.run", at + 1);
+    }
+    return count;
+  };
+  EXPECT_TRUE(Await([&] { return begun() == 2; }));
+  std::filesystem::remove(gate);
+  ASSERT_THAT(runs.Wait(kSoon), IsOk());
+  ExpectTimes(3, kBytes);
+  ExpectTimes(3, 2 * kBytes);
 }
 
 TEST_F(GpuProgramTest, TheContextIsGivenBackAfterTheLastArena) {
