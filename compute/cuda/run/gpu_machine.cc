@@ -138,13 +138,14 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
         RETURN_IF_ERROR(QueueAll(run, command.body));
       }
       return absl::OkStatus();
-    case GpuCommand::Kind::kProduct:
     case GpuCommand::Kind::kSend:
     case GpuCommand::Kind::kReceive:
+      return absl::OkStatus();  // whoever is told of the step begins the transfer
+    case GpuCommand::Kind::kProduct:
       break;
   }
   return Error(absl::StatusCode::kInternal, Reason::kInternal,
-               absl::StrCat("step ", command.step, " is one that GpuProgram::Make refuses"));
+               absl::StrCat("step ", command.step, " is one that GpuProgram::Make does not plan"));
 }
 
 absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {

@@ -67,8 +67,10 @@ class GpuMachine {
     // Of this GPU, scratch_bytes() long, aligned to kTemporaryAlignment. Runs that are under way
     // may share it, since they have their turns on one stream.
     absl::Span<std::byte> scratch;
-    MayGoOn may_go_on = nullptr;   // asked before each launch
-    StepOver step_over = nullptr;  // called when a step's launches are over, in order
+    MayGoOn may_go_on = nullptr;  // asked before each launch
+    // Called when a step's launches are over, in order. A step that is a transfer is no work here:
+    // its turn has come then.
+    StepOver step_over = nullptr;
     // Whether Run may return before the run is over; only of a run without `step_over`. The memory
     // of buffers and scratch must stay until it is.
     bool may_lag = false;

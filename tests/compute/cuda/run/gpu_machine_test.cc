@@ -311,13 +311,21 @@ TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
   EXPECT_EQ(ValueOf(memory, 1), 2);
 }
 
-TEST_F(GpuMachineTest, ProgramsThatSendAreRefused) {
+TEST_F(GpuMachineTest, ATransferIsNoWorkAndIsToldOfInItsTurn) {
   ParsedText parsed = Parse(
-      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\nsend %x peer=\"p\" key=\"k\"\n");
+      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\n%y = add %x, %x\n"
+      "send %y peer=\"p\" key=\"k\"\n");
   ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-  const absl::Status refused = GpuProgram::Make(parsed.program, kGpuArchs[0], store_).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("host devices only"));
+  const GpuProgram made = Made(parsed.program);
+  Memory memory = Bind(made, {testing::BytesOfValues(std::vector<int32_t>(8, 3))});
+  std::vector<int> values;  // of the slot that is sent, after each step
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside, nullptr, [&](size_t) {
+                int value = 0;
+                std::memcpy(&value, memory.scratch.data(), sizeof(value));
+                values.push_back(value);
+              }).ok());
+  EXPECT_THAT(values, ElementsAre(6, 6));
 }
 
 }  // namespace
