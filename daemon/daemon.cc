@@ -230,7 +230,10 @@ void Daemon::Impl::Stop() {
   control.Stop();
   compiler.Stop();
   host_compute.lane.Stop();
-  for (const auto& [id, thread] : gpu_compute) thread->lane.Stop();
+  for (const auto& [id, thread] : gpu_compute) {
+    thread->lane.Stop();
+    thread->lane.RunAndWait([&runner = thread->runner] { runner.Stop(); });
+  }
   if (driver != nullptr) driver->StopComms();
   devices.list.clear();
   for (const std::string& socket : own_sockets) unlink(socket.c_str());

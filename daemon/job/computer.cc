@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include <cstring>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -29,13 +32,39 @@ void HostComputer::Free(std::byte* memory, uint64_t bytes) { munmap(memory, byte
 
 absl::Status GpuComputer::Do(const Run& run) {
   home_.Check();
+  Name& name = names_[(machine_.begun() + 1) % names_.size()];
+  name.job.store(run.job.value(), std::memory_order_relaxed);
+  uint64_t program = 0;
+  std::memcpy(&program, run.program.fingerprint.data(), sizeof(program));
+  name.program.store(program, std::memory_order_relaxed);
   compute::GpuMachine::Aside aside{run.aside.wanted, run.aside.put, run.aside.step};
-  const absl::Status status = machine_.Run(*run.program.gpu, run.program.BeginOf(run.section),
-                                           run.program.sections[run.section].end, run.may_go_on,
-                                           run.memory, run.scratch, run.step_over, aside);
+  const absl::Status status = machine_.Run({.program = *run.program.gpu,
+                                            .begin = run.program.BeginOf(run.section),
+                                            .end = run.program.sections[run.section].end,
+                                            .buffers = run.memory,
+                                            .scratch = run.scratch,
+                                            .may_go_on = run.may_go_on,
+                                            .step_over = run.step_over,
+                                            .may_lag = run.may_lag},
+                                           aside);
   run.aside.put = aside.put;
   run.aside.step = aside.step;
   return status;
+}
+
+std::string GpuComputer::UnderWay() const {
+  const uint64_t begun = machine_.begun();
+  std::string text;
+  for (uint64_t number = machine_.over() + 1; number <= begun; ++number) {
+    const Name& name = names_[number % names_.size()];
+    const TransferId job(name.job.load(std::memory_order_relaxed));
+    const uint64_t program = name.program.load(std::memory_order_relaxed);
+    absl::StrAppend(
+        &text, text.empty() ? absl::StrCat(device_.info().uuid_text(), " ran ") : ", then ", "job ",
+        SequenceOf(job), " of session ", SessionOf(job).value(), " (program ",
+        absl::BytesToHexString({reinterpret_cast<const char*>(&program), sizeof(program)}), ")");
+  }
+  return text;
 }
 
 absl::StatusOr<std::byte*> GpuComputer::Make(uint64_t bytes) {

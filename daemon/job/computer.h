@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who computes programs: the CPU's threads, or a GPU. A Computer runs one program at a time, and
-// makes the memory that runs have for scratch. Owned by a JobRunner. Home: the thread that runs the
-// programs; Free also whoever takes the JobRunner down.
+// makes the memory that runs have for scratch. A GPU's takes runs ahead: the next one is queued
+// while those before it are under way, so that the GPU does not pause between them. Owned by a
+// JobRunner. Home: the thread that runs the programs; Free also whoever takes the JobRunner down.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,11 +19,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/home.h"
+#include "base/ids.h"
 #include "compute/cuda/run/gpu_machine.h"
 #include "compute/host/host_program.h"
 #include "compute/host/workers.h"
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/scratch.h"
+#include "device/cuda/loss_story.h"
 
 namespace ferry {
 
@@ -27,6 +33,7 @@ class Computer : public ScratchMaker {
  public:
   // The run of one section of a program. The sections before must be over.
   struct Run {
+    TransferId job;
     const CompiledProgram& program;
     size_t section = 0;
     // By buffer, of the buffer's size. Nobody else may touch it, except to read what the section
@@ -39,11 +46,25 @@ class Computer : public ScratchMaker {
     compute::RunControl::MayGoOn may_go_on;
     compute::HostProgram::FromConstants* from_constants = nullptr;
     compute::HostProgram::Aside& aside;
+    // Whether Do may return before the section is over. Its buffers and scratch must stay until
+    // then; runs that are under way may have the same scratch.
+    bool may_lag = false;
   };
   // Runs a section. The program must be compiled for this Computer's target. CANCELLED, with how
-  // far it got, if `may_go_on` said no before a launch. OK if the section is over, or if the run
-  // was put aside (`aside` tells).
+  // far it got, if `may_go_on` said no before a launch. OK if the section is over, if the run was
+  // put aside (`aside` tells), or if the section lags, which it does if over() is less than
+  // begun(). But for a section that lags, nothing that Do was called for is under way afterwards.
   virtual absl::Status Do(const Run& run) = 0;
+  // Calls of Do are numbered from 1: the number of the last one, and up to which number all
+  // sections are over. A Computer that never lags numbers none.
+  virtual uint64_t begun() const { return 0; }
+  virtual uint64_t over() const { return 0; }
+  // Whether Do should be called now: as few sections are under way as keep it busy.
+  virtual bool room() const { return true; }
+  // For a caller that sees over() stand still: whether a section that lags has failed.
+  virtual absl::Status Look() { return absl::OkStatus(); }
+  // Blocks until all sections are over.
+  virtual absl::Status Await() { return absl::OkStatus(); }
   // Gives back what it holds between runs, such as a GPU's context. All scratch is gone.
   virtual void LetGo() {}
 };
@@ -65,15 +86,31 @@ class HostComputer : public Computer {
 // A GPU.
 class GpuComputer : public Computer {
  public:
-  explicit GpuComputer(CudaDevice& device) : machine_(device) {}
+  explicit GpuComputer(CudaDevice& device) : device_(device), machine_(device) {}
 
   absl::Status Do(const Run& run) override;
+  uint64_t begun() const override { return machine_.begun(); }
+  uint64_t over() const override { return machine_.over(); }
+  bool room() const override { return machine_.room(); }
+  absl::Status Look() override { return machine_.Look(); }
+  absl::Status Await() override { return machine_.Await(); }
   absl::StatusOr<std::byte*> Make(uint64_t bytes) override;
   void Free(std::byte* memory, uint64_t bytes) override;
   void LetGo() override;
 
  private:
+  // What a run is called if the GPU is lost while it is under way: read by any thread then.
+  struct Name {
+    std::atomic<uint64_t> job{0};      // TransferId
+    std::atomic<uint64_t> program{0};  // the first 8 bytes of its fingerprint, as they are
+  };
+  // Runs that are under way, the oldest first: it is the one that runs.
+  std::string UnderWay() const;
+
+  const CudaDevice& device_;
   compute::GpuMachine machine_;
+  std::array<Name, 16> names_;  // by number modulo their count, of the runs that were begun last
+  const LossStory story_{[this] { return UnderWay(); }};
   // By its address.
   absl::flat_hash_map<std::byte*, std::unique_ptr<DeviceMemory>> scratch_;
   [[no_unique_address]] HomeChecker home_;

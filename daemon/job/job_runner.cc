@@ -9,6 +9,19 @@
 
 namespace ferry {
 
+namespace {
+
+// Of a GPU that tells of its runs by a word: how often that is looked at before the driver is asked
+// whether one has failed.
+constexpr size_t kLooks = 64;
+
+// Whether the plan goes on after the step that the joint waits for.
+bool IsEarly(const Joint& joint, const CompiledProgram& program) {
+  return joint.step != Joint::kAtEnd && joint.step + 1 < program.steps().steps.size();
+}
+
+}  // namespace
+
 bool MayBegin(const PreparedBatch& batch, absl::Span<const Joint> joints, uint64_t n) {
   return batch.Wants(n) && std::all_of(joints.begin(), joints.end(), [n](const Joint& joint) {
            return joint.batch->IsOver(joint.sends ? n - 1 : n);
@@ -21,11 +34,14 @@ struct JobRunner::Slice {
   const uint64_t session;
   const std::atomic<bool>* others;  // whether posted jobs of others wait; null for a firing
   const bool fits;                  // its scratch is within the bound of what may be put aside
-  const absl::Time until = MonotonicNow() + kSlice;
+  const uint64_t before;            // the number of the run before it, of the Computer
+  absl::Time until = MonotonicNow() + kSlice;
 
-  bool IsOver() const {
+  bool IsOver() {
     if (!fits || (!PostedWait() && runner.batches_.empty())) return false;
-    if (MonotonicNow() < until) return false;
+    const absl::Time now = MonotonicNow();
+    if (runner.computer_->over() < before) until = now + kSlice;  // it has not begun yet
+    if (now < until) return false;
     return PostedWait() || runner.OthersReady(SessionId(static_cast<uint32_t>(session)));
   }
   bool PostedWait() const {
@@ -38,12 +54,10 @@ struct JobRunner::Slice {
   }
 };
 
-absl::Status JobRunner::Run(const PostedJob& job, uint64_t& left) {
+void JobRunner::Run(const PostedJob& job, Over over) {
   home_.Check();
-  left = 0;
   if (IsHeldUp(job.id)) {
-    left = std::max<uint64_t>(job.program.work, 1);
-    return absl::OkStatus();
+    return over(absl::OkStatus(), std::max<uint64_t>(job.program.work, 1));
   }
   const auto found = runs_aside_.find(job.id);
   std::unique_ptr<RunAside> aside_run;
@@ -51,12 +65,19 @@ absl::Status JobRunner::Run(const PostedJob& job, uint64_t& left) {
     aside_run = std::move(found->second);
     runs_aside_.erase(found);
   }
-  absl::Status status = RunSlice(job, aside_run);
+  UnderWay run;
+  absl::Status status = RunSlice(job, aside_run, run);
+  if (run.number > 0) {
+    run.over = std::move(over);
+    under_way_.push_back(std::move(run));
+    return;
+  }
+  uint64_t left = 0;
   if (aside_run != nullptr) {
     left = job.program.WorkLeft(aside_run->aside);
     runs_aside_[job.id] = std::move(aside_run);
   }
-  return status;
+  over(std::move(status), left);
 }
 
 void JobRunner::Drop(TransferId job) {
@@ -69,9 +90,15 @@ void JobRunner::Drop(TransferId job) {
 
 void JobRunner::LetGo() {
   home_.Check();
-  FERRY_CHECK(runs_aside_.empty() && batches_.empty());
+  FERRY_CHECK(runs_aside_.empty() && batches_.empty() && under_way_.empty());
   scratch_.Shrink(0);
   computer_->LetGo();
+}
+
+void JobRunner::Stop() {
+  home_.Check();
+  computer_->Await().IgnoreError();  // nobody is left to be told
+  under_way_.clear();
 }
 
 void JobRunner::LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run) {
@@ -86,42 +113,106 @@ bool JobRunner::IsHeldUp(TransferId job) const {
   return found != aside_.end() && found->second != job;
 }
 
-absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run) {
-  const absl::Time begun = MonotonicNow();
-  absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
-  const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
+absl::StatusOr<absl::Span<std::byte>> JobRunner::Lend(uint64_t bytes, RunAside* aside_run) {
+  Scratch& scratch = aside_run != nullptr ? aside_run->scratch : scratch_;
+  // Runs that are under way may use what Get would give back.
+  if (scratch.bytes() > 0 && bytes > scratch.bytes()) Finish();
+  return scratch.Get(bytes);
+}
+
+absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run,
+                                 UnderWay& run) {
+  run.begun = MonotonicNow();
   const bool lent = job.program.transfers.empty();
+  const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
   const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;
-  if (lent) scratch = (aside_run != nullptr ? aside_run->scratch : scratch_).Get(bytes);
+  absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
+  if (lent) scratch = Lend(bytes, aside_run.get());
   absl::Status status = scratch.status();
-  if (status.ok()) {
-    compute::RunControl::MayGoOn may_go_on;
-    if (job.stop != nullptr) {
-      may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
-    }
-    const bool fits = aside_run != nullptr || (aside_bytes_ <= most_kept_.of_all &&
-                                               bytes <= most_kept_.of_all - aside_bytes_);
-    const Slice slice{*this, SessionOf(job.id).value(), job.others, fits};
-    compute::HostProgram::Aside aside;
-    if (aside_run != nullptr) aside = std::move(aside_run->aside);
-    aside.wanted = [&slice] { return slice.IsOver(); };
-    status = computer_->Do({job.program, job.section, job.memory, *scratch, job.step_over,
-                            may_go_on, job.from_constants, aside});
-    if (status.ok() && aside.put) {
-      if (aside_run == nullptr) {
-        aside_run = std::make_unique<RunAside>(*computer_);
-        if (lent) aside_run->scratch.Swap(scratch_);
-        aside_bytes_ += aside_run->scratch.bytes();
-        aside_[SessionOf(job.id)] = job.id;
-      }
-      aside_run->aside = std::move(aside);
+  if (status.ok()) status = RunWith(job, *scratch, lent, aside_run);
+  if (status.ok() && aside_run == nullptr && computer_->over() < computer_->begun()) {
+    run.number = computer_->begun();
+    return status;
+  }
+  Reap();
+  if (under_way_.empty()) scratch_.Shrink();
+  CountTime(run.begun);
+  return status;
+}
+
+absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scratch, bool lent,
+                                std::unique_ptr<RunAside>& aside_run) {
+  compute::RunControl::MayGoOn may_go_on;
+  if (job.stop != nullptr) {
+    may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
+  }
+  const uint64_t bytes = lent ? scratch.size() : 0;
+  const bool fits = aside_run != nullptr || (aside_bytes_ <= most_kept_.of_all &&
+                                             bytes <= most_kept_.of_all - aside_bytes_);
+  Slice slice{*this, SessionOf(job.id).value(), job.others, fits, computer_->begun()};
+  compute::HostProgram::Aside aside;
+  if (aside_run != nullptr) aside = std::move(aside_run->aside);
+  aside.wanted = [&slice] { return slice.IsOver(); };
+  // A run that was put aside has scratch of its own, which goes when it is over.
+  const absl::Status status =
+      computer_->Do({job.id, job.program, job.section, job.memory, scratch, job.step_over,
+                     may_go_on, job.from_constants, aside, aside_run == nullptr});
+  if (!status.ok() || !aside.put) {
+    LetGo(job.id, aside_run);
+    return status;
+  }
+  if (aside_run == nullptr) {
+    aside_run = std::make_unique<RunAside>(*computer_);
+    if (lent) aside_run->scratch.Swap(scratch_);
+    aside_bytes_ += aside_run->scratch.bytes();
+    aside_[SessionOf(job.id)] = job.id;
+  }
+  aside_run->aside = std::move(aside);
+  return status;
+}
+
+void JobRunner::CountTime(absl::Time begun) {
+  const absl::Time now = MonotonicNow();
+  // Of runs that were queued ahead no time counts twice.
+  const absl::Duration took = now - std::max(begun, std::exchange(last_over_, now));
+  run_ns_.fetch_add(absl::ToInt64Nanoseconds(took), std::memory_order_relaxed);
+}
+
+bool JobRunner::Reap() {
+  const uint64_t over = under_way_.empty() ? 0 : computer_->over();
+  size_t count = 0;
+  while (count < under_way_.size() && under_way_[count].number <= over) ++count;
+  absl::Status status;
+  if (count == 0) {
+    if (under_way_.empty() || ++looks_ < kLooks) return false;
+    looks_ = 0;
+    status = computer_->Look();
+    if (status.ok()) return false;
+    count = under_way_.size();
+  }
+  looks_ = 0;
+  EndRuns(count, status);
+  return true;
+}
+
+void JobRunner::EndRuns(size_t count, const absl::Status& status) {
+  for (; count > 0; --count) {
+    const UnderWay run = std::move(under_way_.front());
+    under_way_.pop_front();
+    CountTime(run.begun);
+    if (run.armed != nullptr) {
+      OnFired(*run.armed, status);
     } else {
-      LetGo(job.id, aside_run);
+      run.over(status, 0);
     }
   }
-  scratch_.Shrink();
-  run_ns_.fetch_add(absl::ToInt64Nanoseconds(MonotonicNow() - begun), std::memory_order_relaxed);
-  return status;
+  if (under_way_.empty()) scratch_.Shrink();
+}
+
+void JobRunner::Finish() {
+  if (under_way_.empty()) return;
+  const absl::Status status = computer_->Await();
+  EndRuns(under_way_.size(), status);
 }
 
 void JobRunner::Arm(PreparedBatch& batch, std::vector<PreparedJob> jobs) {
@@ -140,6 +231,7 @@ void JobRunner::Disarm(PreparedBatch& batch) {
   const auto found = std::find_if(batches_.begin(), batches_.end(),
                                   [&](const auto& entry) { return &entry->words == &batch; });
   FERRY_CHECK(found != batches_.end());
+  Finish();
   for (const std::unique_ptr<ArmedJob>& armed : (*found)->jobs) {
     batch.Disarm();
     if (armed->turn) ready_.Remove(*armed->turn);
@@ -173,12 +265,13 @@ bool JobRunner::OthersReady(SessionId session) const {
 
 bool JobRunner::Poll() {
   home_.Check();
+  const bool ended = Reap();
   for (const std::unique_ptr<Batch>& batch : batches_) {
     while (ArmedJob* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
     }
   }
-  while (!ready_.empty()) {
+  while (!ready_.empty() && computer_->room()) {
     Turn& turn = static_cast<Turn&>(*ready_.Next());
     ArmedJob& armed = turn.armed;
     if (IsHeldUp(armed.job.id)) {  // FindReady finds it again when the other run is over
@@ -187,21 +280,19 @@ bool JobRunner::Poll() {
       continue;
     }
     ready_.Serve(turn.left());
-    if (const uint64_t left = Fire(armed); left > 0) {
-      ready_.Return(turn, left);
-    } else {
-      armed.turn.reset();
-    }
+    Fire(armed);
     return true;
   }
-  return false;
+  return ended;
 }
 
 bool JobRunner::PrepareToPark() {
   home_.Check();
-  return ready_.empty() &&
-         std::none_of(batches_.begin(), batches_.end(),
-                      [this](const auto& batch) { return FindReady(*batch) != nullptr; });
+  // Without room there is nothing to do before a run is over, for which Busy() has the lane look.
+  return !computer_->room() ||
+         (ready_.empty() &&
+          std::none_of(batches_.begin(), batches_.end(),
+                       [this](const auto& batch) { return FindReady(*batch) != nullptr; }));
 }
 
 void JobRunner::Keep(ArmedJob& armed) {
@@ -226,36 +317,55 @@ void JobRunner::Forget(const ArmedJob& armed) {
   kept_bytes_ -= bytes;
 }
 
-uint64_t JobRunner::Fire(ArmedJob& armed) {
+void JobRunner::Fire(ArmedJob& armed) {
   const PreparedJob& job = armed.job;
-  PreparedBatch& words = armed.batch.words;
-  const uint64_t n = armed.over + 1;
-  if (armed.aside_run == nullptr) words.Begin(n);
-  const auto define = [&](size_t step) {
-    for (const Joint& joint : job.joints) {
-      if (joint.step == step) joint.batch->Define(joint.sends ? n : n + 1);
-    }
-  };
+  if (armed.aside_run == nullptr) armed.batch.words.Begin(armed.over + 1);
   Keep(armed);
-  const absl::Status status =
+  compute::HostProgram::StepOver step_over;
+  // Who hears of steps has a GPU wait after each.
+  if (std::any_of(job.joints.begin(), job.joints.end(),
+                  [&](const Joint& joint) { return IsEarly(joint, *job.program); })) {
+    step_over = [this, &armed](size_t step) {
+      Define(armed, [&](const Joint& joint) {
+        return joint.step == step && IsEarly(joint, *armed.job.program);
+      });
+    };
+  }
+  UnderWay run;
+  run.armed = &armed;
+  absl::Status status =
       RunSlice({.id = job.id,
                 .program = *job.program,
                 .memory = job.memory,
-                // Who hears of steps has a GPU wait after each.
-                .step_over = job.joints.empty() ? compute::HostProgram::StepOver() : define,
+                .step_over = std::move(step_over),
                 .stop = job.stop,
                 .from_constants = armed.from_constants ? &*armed.from_constants : nullptr},
-               armed.aside_run);
+               armed.aside_run, run);
+  if (run.number > 0) {
+    under_way_.push_back(std::move(run));
+  } else if (status.ok() && armed.aside_run != nullptr) {
+    ready_.Return(*armed.turn, job.program->WorkLeft(armed.aside_run->aside));
+  } else {
+    OnFired(armed, std::move(status));
+  }
+}
+
+void JobRunner::Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint&)> which) {
+  const uint64_t n = armed.over + 1;
+  for (const Joint& joint : armed.job.joints) {
+    if (which(joint)) joint.batch->Define(joint.sends ? n : n + 1);
+  }
+}
+
+void JobRunner::OnFired(ArmedJob& armed, absl::Status status) {
+  armed.turn.reset();
   if (!status.ok()) {
     armed.failed = true;
-    failed_(job.id, status);
-    return 0;
+    failed_(armed.job.id, std::move(status));
+    return;
   }
-  if (armed.aside_run != nullptr) return job.program->WorkLeft(armed.aside_run->aside);
-  define(Joint::kAtEnd);
-  armed.over = n;
-  words.Over(n, 1);
-  return 0;
+  Define(armed, [&](const Joint& joint) { return !IsEarly(joint, *armed.job.program); });
+  armed.batch.words.Over(++armed.over, 1);
 }
 
 }  // namespace ferry

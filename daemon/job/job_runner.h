@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs jobs, one at a time, by its Computer: there is a JobRunner for the CPU, and one for each
-// GPU. A posted job runs when JobTable calls Run. Between posted jobs JobRunner fires prepared jobs
-// by itself: firing n of a prepared job needs no task and no message. It begins when its client has
-// stored n in the batch's 'defined' word and the batches of transfers that it is joined to allow it
-// (MayBegin). JobRunner fires those batches too, each as soon as the last step of the plan that
-// needs its bytes is over.
+// Runs jobs, one after the other, by its Computer: there is a JobRunner for the CPU, and one for
+// each GPU. A posted job runs when JobTable calls Run. Between posted jobs JobRunner fires prepared
+// jobs by itself: firing n of a prepared job needs no task and no message. It begins when its
+// client has stored n in the batch's 'defined' word and the batches of transfers that it is joined
+// to allow it (MayBegin). JobRunner fires those batches too, each as soon as the last step of the
+// plan that needs its bytes is over.
 //
 // Where several firings may begin, sessions share equally, by what their jobs cost. A run that has
 // lasted for kSlice while other sessions wait is put aside between two launches, and goes on when
 // its turn comes again. Until then nothing else of its session runs, because that may use the same
 // memory.
+//
+// Runs of a GPU are queued ahead: while one is under way the next few are queued behind it, in the
+// order of their turns (Computer::room). Runs end in that order, which Poll sees. A run whose steps
+// somebody hears of is not queued ahead, nor is one that was put aside before.
 //
 // Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
 // stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
@@ -23,6 +27,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,6 +35,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -127,14 +133,21 @@ class JobRunner : public Poller {
     const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
     compute::HostProgram::FromConstants* from_constants = nullptr;
   };
-  // Runs the job, or goes on with a job that was put aside. `left`: the work that is left if the
-  // job was put aside (the status is OK then), else 0. RESOURCE_EXHAUSTED/DEVICE_MEMORY if there is
-  // no memory to lend. CANCELLED, with how far it got, if it was stopped.
-  absl::Status Run(const PostedJob& job, uint64_t& left);
+  // `left`: the work that is left if the job was put aside (the status is OK then), else 0.
+  // RESOURCE_EXHAUSTED/DEVICE_MEMORY if there was no memory to lend. CANCELLED, with how far it
+  // got, if it was stopped.
+  using Over = std::function<void(absl::Status status, uint64_t left)>;
+  // Runs the job, or goes on with a job that was put aside. `over` is called once: before Run
+  // returns, or later, when the run is over. Until then the program, the buffers and the scratch
+  // must stay; `job` itself, and what its hooks and atomics are, only until Run returns.
+  void Run(const PostedJob& job, Over over);
   // A job that was put aside will not go on.
   void Drop(TransferId job);
   // No job runs here, is put aside, or is armed: gives back what is held for the next one.
   void LetGo();
+  // Waits for the runs that are under way, and tells nobody: before memory of sessions goes. No job
+  // runs here afterwards.
+  void Stop();
   // Tells whose posted jobs wait for the compute thread, so that a firing of another session is put
   // aside for them. `session`, `second`: two sessions with waiting jobs, so that one of them is not
   // the firing's own. 0: none. Any thread.
@@ -148,9 +161,10 @@ class JobRunner : public Poller {
   // When it returns, no job of the batch runs, nor will.
   void Disarm(PreparedBatch& batch);
 
-  // Begins one firing, if any may begin, and returns when it is over or put aside.
+  // Tells of runs that have ended. Begins one firing, if any may begin, and returns when it is
+  // over, put aside or queued.
   bool Poll() override;
-  bool Busy() const override { return false; }
+  bool Busy() const override { return !under_way_.empty(); }
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
 
@@ -192,6 +206,13 @@ class JobRunner : public Poller {
     PreparedBatch& words;
     std::vector<std::unique_ptr<ArmedJob>> jobs;
   };
+  // A run that is queued and not over.
+  struct UnderWay {
+    uint64_t number = 0;  // of the Computer
+    absl::Time begun;
+    ArmedJob* armed = nullptr;  // whose firing it is; null: a posted job
+    Over over;                  // of a posted job
+  };
 
   // A job of the batch whose next firing may begin and does not wait for its turn yet; null if
   // there is none.
@@ -200,9 +221,28 @@ class JobRunner : public Poller {
   bool OthersReady(SessionId session) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
-  // Carries out a firing. Returns the work that is left if it was put aside, else 0.
-  uint64_t Fire(ArmedJob& armed);
-  absl::Status RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run);
+  // Begins a firing, or goes on with it.
+  void Fire(ArmedJob& armed);
+  // A firing is over.
+  void OnFired(ArmedJob& armed, absl::Status status);
+  // Asks for the next firing of those batches that the job is joined to.
+  static void Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint&)> which);
+  // Sets `run.number` if the run is under way when RunSlice returns; the caller keeps `run` then.
+  // If the Computer was asked and the run is not under way, those before it are over and told of.
+  absl::Status RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run, UnderWay& run);
+  // `lent`: the scratch is lent to the run.
+  absl::Status RunWith(const PostedJob& job, absl::Span<std::byte> scratch, bool lent,
+                       std::unique_ptr<RunAside>& aside_run);
+  // Memory to lend to a run.
+  absl::StatusOr<absl::Span<std::byte>> Lend(uint64_t bytes, RunAside* aside_run);
+  // Tells of the runs that have ended. False if there are none.
+  bool Reap();
+  // Tells of the oldest `count` runs that are under way.
+  void EndRuns(size_t count, const absl::Status& status);
+  // Waits until nothing is under way, and tells of it.
+  void Finish();
+  // Counts the time of a run that has ended.
+  void CountTime(absl::Time begun);
   // Frees what a run that was put aside holds.
   void LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run);
   // Takes memory for what the job keeps, if the bounds allow it.
@@ -226,6 +266,9 @@ class JobRunner : public Poller {
   std::atomic<uint64_t> posted_{0}, posted_too_{0};
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;
+  std::deque<UnderWay> under_way_;  // in the order of their numbers
+  size_t looks_ = 0;                // of Reap, in a row, that have found nothing over
+  absl::Time last_over_ = absl::InfinitePast();
   std::atomic<int64_t> run_ns_{0};
   [[no_unique_address]] HomeChecker home_;
 };

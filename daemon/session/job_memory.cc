@@ -16,6 +16,12 @@ namespace {
 
 constexpr size_t kHolders = 5;
 
+uint64_t WholeBytes(const LocalDevice& device, uint64_t bytes) {
+  constexpr uint64_t kGranule = uint64_t{2} << 20;
+  if (device.gpu == nullptr || bytes > UINT64_MAX - kGranule) return bytes;
+  return (bytes + kGranule - 1) / kGranule * kGranule;
+}
+
 }  // namespace
 
 void JobMemory::DropOldestSpare(Session& session) {
@@ -50,7 +56,23 @@ bool JobMemory::MakeRoom(uint64_t bytes) {
   return fits();
 }
 
-absl::Status JobMemory::Check(Session& session, uint64_t bytes) {
+bool JobMemory::MakeRoomOn(const LocalDevice& device, uint64_t bytes) {
+  const auto fits = [&] {
+    const uint64_t taken = device.arena_bytes + device.coming_bytes;
+    return device.gpu == nullptr || (taken <= gpu_bytes_ && bytes <= gpu_bytes_ - taken);
+  };
+  for (const auto& [id, jobs] : of_session_) {
+    while (!fits() && !jobs.spares.empty()) DropOldestSpare(*sessions_.Find(id));
+  }
+  return fits();
+}
+
+absl::Status JobMemory::Check(Session& session, const LocalDevice& device, uint64_t bytes) {
+  if (device.gpu != nullptr && bytes > gpu_bytes_) {
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
+                 absl::StrCat(bytes, " bytes: all arenas on ", device.id.ToString(), " may have ",
+                              gpu_bytes_, " bytes (limits.gpu_bytes)"));
+  }
   if (bytes > most_) {
     return Error(absl::StatusCode::kResourceExhausted, Reason::kDeviceMemory,
                  absl::StrCat(bytes, " bytes: all jobs together may have ", most_,
@@ -88,11 +110,13 @@ std::optional<ArenaId> JobMemory::TakeSpare(SessionId session, const LocalDevice
 absl::StatusOr<ArenaId> JobMemory::Take(Session& session, LocalDevice& device, uint64_t bytes,
                                         Mapped mapped) {
   home_.Check();
+  bytes = WholeBytes(device, bytes);
   if (awaited_.empty()) {
     if (const std::optional<ArenaId> left = TakeSpare(session.id(), device, bytes)) return *left;
   }
-  RETURN_IF_ERROR(Check(session, bytes));
+  RETURN_IF_ERROR(Check(session, device, bytes));
   auto made = std::make_unique<Arena>();
+  if (device.gpu != nullptr) made->kind = MemoryKind::kCudaAllocate;
   made->session = session.id();
   made->device = device.id;
   made->of_job = true;
@@ -125,7 +149,7 @@ void JobMemory::OnFreed() {
     Awaited& first = waits.front();
     if (const std::optional<ArenaId> left = TakeSpare(id, *first.device, first.bytes)) {
       Adopt(first, *left);
-    } else if (!Reserve(session, first.bytes).ok()) {
+    } else if (!MakeRoomOn(*first.device, first.bytes) || !Reserve(session, first.bytes).ok()) {
       full.insert(id);
       continue;
     } else if (!MakeRoom(first.bytes)) {
@@ -188,6 +212,14 @@ void JobMemory::Grant(Awaited& wait) {
   Count(*arenas_.Find(wait.arena), wait.bytes);
   device->memory->Post([this, id = wait.arena, bytes = wait.bytes, device,
                         mapped = std::move(wait.mapped)]() mutable {
+    if (device->gpu != nullptr) {
+      auto mapping = device->Map({MemoryKind::kCudaAllocate, bytes}, {}, /*ours=*/true);
+      control_.Post(
+          [this, id, device, mapping = std::move(mapping), mapped = std::move(mapped)]() mutable {
+            OnMade(id, *device, std::move(mapping), mapped);
+          });
+      return;
+    }
     MakePages(id, device, HostMapping::Create(bytes), std::move(mapped));
   });
 }
@@ -257,8 +289,12 @@ std::string JobMemory::TextOf(ArenaId id) const {
   return absl::StrCat(
       wait->bytes, " bytes, of which ", most_ - bytes_, " of ", most_, " (limits.job_memory) and ",
       session.limits().quota.bytes - session.arenas().use().bytes, " of the session's ",
-      session.limits().quota.bytes, " (limits.session_bytes) were left; jobs have ", bytes_,
-      holders.empty() ? "" : ", most of it ",
+      session.limits().quota.bytes, " (limits.session_bytes)",
+      wait->device->gpu == nullptr
+          ? ""
+          : absl::StrCat(" and ", gpu_bytes_ - std::min(gpu_bytes_, wait->device->arena_bytes),
+                         " of ", gpu_bytes_, " of the GPU (limits.gpu_bytes)"),
+      " were left; jobs have ", bytes_, holders.empty() ? "" : ", most of it ",
       absl::StrJoin(holders, ", ", [](std::string* out, const auto& holder) {
         absl::StrAppend(out, holder.second->id().ToString(), " (", holder.second->name(), ") ",
                         holder.first, " bytes");

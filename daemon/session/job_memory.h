@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of jobs that send and receive by themselves: arenas that the daemon allocates, of host
-// devices, and that no client can name. They count against the quota of their session and, all
+// Memory of jobs that send and receive by themselves: arenas that the daemon allocates, on any of
+// its devices, and that no client can name. They count against the quota of their session and, all
 // together, against `limits.job_memory`. What a job has left is kept as a spare for the next job of
 // its session, until the room is needed. A request for which there is no room waits.
 //
-// Refuses what would not fit even if all jobs were over. Home: control; pages are made on the
-// memory threads of devices. Owner: SessionTable.
+// Refuses what would not fit even if all jobs were over. Memory of a GPU is also within
+// `limits.gpu_bytes`, which bounds all arenas of that GPU: while there is no room, what waits for
+// it holds up only its own session. Home: control; memory is made on the memory threads of devices.
+// Owner: SessionTable.
 //
 // Who is served: the requests of one session in the order of asking; among sessions the one that
 // was given memory longest ago. The request whose turn is next is served first, even if a smaller
@@ -39,12 +41,24 @@ namespace ferry {
 
 class JobMemory {
  public:
-  // `most`: bytes that all jobs together may have. All else must outlive the object.
-  JobMemory(Executor& control, const SessionMap& sessions, ArenaTable& arenas, uint64_t most)
-      : control_(control), sessions_(sessions), arenas_(arenas), most_(most) {}
+  // `most`: bytes that all jobs together may have; `gpu_bytes`: that all arenas of a GPU may have.
+  // All else must outlive the object.
+  JobMemory(Executor& control, const SessionMap& sessions, ArenaTable& arenas, uint64_t most,
+            uint64_t gpu_bytes)
+      : control_(control),
+        sessions_(sessions),
+        arenas_(arenas),
+        most_(most),
+        gpu_bytes_(gpu_bytes) {}
+
+  void SetGpuBytes(uint64_t bytes) {
+    home_.Check();
+    gpu_bytes_ = bytes;
+  }
 
   // --- From jobs.
-  // Takes `bytes` (not 0) of a host device for a job of the session: a spare, or a new arena.
+  // Takes `bytes` (not 0) of the device for a job of the session: a spare, or a new arena. A GPU
+  // gives whole granules of 2 MiB.
   //
   // A new arena has no mapping until `mapped` is called with OK. If there is no room, the arena is
   // awaited, see the head of the file. RESOURCE_EXHAUSTED if the memory would not fit even if all
@@ -89,7 +103,9 @@ class JobMemory {
   };
 
   // OK if `bytes` would fit if no other job had any memory.
-  absl::Status Check(Session& session, uint64_t bytes);
+  absl::Status Check(Session& session, const LocalDevice& device, uint64_t bytes);
+  // Whether the device may have arenas of `bytes` more. Spares are let go of to make room.
+  bool MakeRoomOn(const LocalDevice& device, uint64_t bytes);
   // Whether jobs may have `bytes` more. Spares are let go of to make room.
   bool MakeRoom(uint64_t bytes);
   // Lets go of the memory that was left longest ago. The session must have a spare.
@@ -113,6 +129,7 @@ class JobMemory {
   const SessionMap& sessions_;
   ArenaTable& arenas_;
   const uint64_t most_;
+  uint64_t gpu_bytes_;
   uint64_t bytes_ = 0;
   absl::btree_map<SessionId, OfSession> of_session_;  // sessions whose jobs ever had memory
   // By session, each in the order of asking; no deque is empty

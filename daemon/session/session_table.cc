@@ -35,7 +35,7 @@ SessionTable::SessionTable(Executor& control, LocalDevices& devices, Options opt
       options_(std::move(options)),
       sink_(sink),
       arenas_(devices, [this](ArenaId arena) { sink_.OnArenaGone(arena); }),
-      job_memory_(control, sessions_, arenas_, options_.job_memory),
+      job_memory_(control, sessions_, arenas_, options_.job_memory, options_.gpu_bytes),
       registrar_({.control = control,
                   .devices = devices,
                   .sessions = sessions_,
@@ -265,6 +265,7 @@ void SessionTable::SetLimits(const Options& options) {
   options_.uid_kept_bytes = options.uid_kept_bytes;
   options_.gpu_bytes = options.gpu_bytes;
   registrar_.SetGpuBytes(options.gpu_bytes);
+  job_memory_.SetGpuBytes(options.gpu_bytes);
   for (auto& [uid, kept] : records_by_uid_) kept.SetMost(options.uid_kept_bytes);
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "device/cuda/loss_story.h"
 
 namespace ferry {
 namespace {
@@ -87,12 +88,14 @@ bool IsSticky(CUresult result) {
 }
 
 [[noreturn]] void EndProcess(absl::string_view doing, const std::string& what) {
+  const std::string story = LossStory::All();
   FlightRecorder::Get().Record("cuda.lost", 0, 0, 0, what);
-  FERRY_LOG(err, "daemon.cuda_lost", "{}: {}: the GPUs of this process are lost, it ends",
-            std::string(doing), what);
+  FERRY_LOG(err, "daemon.cuda_lost", "{}: {}: the GPUs of this process are lost, it ends{}",
+            std::string(doing), what, story);
   fprintf(stderr,
-          "ferry: %s: %s: the GPUs of this process are lost\nflight recorder, oldest first:\n%s",
-          std::string(doing).c_str(), what.c_str(), FlightRecorder::Get().Dump().c_str());
+          "ferry: %s: %s: the GPUs of this process are lost%s\nflight recorder, oldest first:\n%s",
+          std::string(doing).c_str(), what.c_str(), story.c_str(),
+          FlightRecorder::Get().Dump().c_str());
   fflush(stderr);
   abort();
 }

@@ -52,6 +52,8 @@ namespace ferry {
   X(cuMemsetD8Async)                        \
   X(cuMemsetD32Async)                       \
   X(cuStreamSynchronize)                    \
+  X(cuStreamQuery)                          \
+  X(cuStreamWriteValue64)                   \
   X(cuStreamCreateWithPriority)             \
   X(cuStreamDestroy)                        \
   X(cuEventCreate)                          \
@@ -82,8 +84,8 @@ struct CudaApi {
 absl::StatusOr<const CudaApi*> LoadCuda(const std::string& library);
 
 // The status that `result` means, for a caller that was `doing` something. If the error means that
-// the process's GPUs are lost, prints the flight recorder and ends the process: there is nothing to
-// go on with.
+// the process's GPUs are lost, prints what was under way (LossStory) and the flight recorder, and
+// ends the process: there is nothing to go on with.
 absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view doing);
 // The text of a version: 13000 gives "CUDA 13.0".
 std::string CudaVersionText(int version);

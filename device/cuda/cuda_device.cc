@@ -152,7 +152,10 @@ CudaDevice::~CudaDevice() {
 std::string CudaDevice::Name() const { return info_.uuid_text(); }
 
 void CudaDevice::MakeCurrent() const {
-  FERRY_CHECK(api_.cuCtxSetCurrent(context_) == CUDA_SUCCESS);
+  const CUresult result = api_.cuCtxSetCurrent(context_);
+  // If the GPUs are lost, this says so and ends the process.
+  if (result != CUDA_SUCCESS) CudaError(api_, result, "make a context current").IgnoreError();
+  FERRY_CHECK(result == CUDA_SUCCESS);
 }
 
 absl::Status CudaDevice::Hold() {

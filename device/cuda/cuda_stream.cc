@@ -20,6 +20,8 @@ namespace {
 
 static_assert(CudaStream::kTables == kGatherTables);
 
+constexpr size_t kReportPage = 4096;
+
 uint64_t BytesOf(const CudaStream::Table& table) { return table.tasks * sizeof(GatherTask); }
 
 }  // namespace
@@ -32,11 +34,14 @@ struct CudaStream::Parts {
       if (event != nullptr) api.cuEventDestroy(event);
     }
     if (stream != nullptr) api.cuStreamDestroy(stream);
+    if (report_page != nullptr) api.cuMemHostUnregister(report_page);
   }
 
   const CudaApi& api;
   CUstream stream = nullptr;
   CUevent events[kMarks] = {};
+  std::byte* report_page = nullptr;    // if it is registered
+  CUdeviceptr report = 0;              // where the GPU sees it
   std::unique_ptr<CudaGather> gather;  // a table for each mark
 };
 
@@ -64,6 +69,15 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   const unsigned wait = options.background ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT;
   for (CUevent& event : parts.events) {
     RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | wait), doing);
+  }
+  if (options.report_page != nullptr) {
+    RETURN_IF_CUDA(
+        api,
+        api.cuMemHostRegister(options.report_page, kReportPage,
+                              CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+        doing);
+    parts.report_page = options.report_page;
+    RETURN_IF_CUDA(api, api.cuMemHostGetDevicePointer(&parts.report, parts.report_page, 0), doing);
   }
   if (!options.kernel) return made;
   absl::StatusOr<std::unique_ptr<CudaGather>> gather =
@@ -192,6 +206,17 @@ absl::Status CudaStream::Store(std::byte* word, uint32_t value) {
   return absl::OkStatus();
 }
 
+absl::Status CudaStream::Report(uint64_t value) {
+  home_.Check();
+  FERRY_CHECK(parts_->report_page != nullptr);
+  // By default all that was written before is seen before the word is.
+  RETURN_IF_CUDA(parts_->api,
+                 parts_->api.cuStreamWriteValue64(parts_->stream, parts_->report, value,
+                                                  CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "report how far a stream is");
+  return absl::OkStatus();
+}
+
 absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
                                 absl::Span<void* const> arguments) {
   home_.Check();
@@ -237,6 +262,14 @@ absl::Status CudaStream::AwaitMark(uint64_t number) {
 absl::Status CudaStream::Await() {
   home_.Check();
   RETURN_IF_CUDA(parts_->api, parts_->api.cuStreamSynchronize(parts_->stream), "await a stream");
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Look() {
+  home_.Check();
+  const CUresult result = parts_->api.cuStreamQuery(parts_->stream);
+  if (result == CUDA_ERROR_NOT_READY) return absl::OkStatus();
+  RETURN_IF_CUDA(parts_->api, result, "look at a stream");
   return absl::OkStatus();
 }
 

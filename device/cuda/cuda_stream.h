@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream of a GPU for a user that queues more than copies: vendor libraries take its handle. It
-// comes with staging memory, with copies of pieces by the gather kernel, and with marks, which tell
-// how much of what was queued is over. Holds the context.
+// comes with staging memory, with copies of pieces by the gather kernel, and with marks and
+// reports, which tell how much of what was queued is over. Marks can be waited for; a report is
+// seen without a call of the driver, also after the GPU was lost. Holds the context.
 //
 // Made and destroyed where blocking is allowed; the destructor waits for what is queued. Home: in
 // between, the lane that it was handed to.
@@ -37,6 +38,9 @@ class CudaStream {
     uint64_t table_bytes = 0;    // of GPU memory, for MakeTable
     // Whether what is queued here gives way to what other streams of the GPU queue.
     bool background = false;
+    // For Report: a page of host memory, 4,096 bytes at a multiple of as many, which outlives the
+    // stream. Null: there are no reports.
+    std::byte* report_page = nullptr;
   };
   // Copies to or from staging that are queued again and again, described in GPU memory. The table
   // names places in staging. Each use gives the distance from these to the places that it uses.
@@ -76,6 +80,9 @@ class CudaStream {
   absl::Status Zero(std::byte* begin, size_t bytes);
   absl::Status CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes);
   absl::Status Store(std::byte* word, uint32_t value);
+  // Has the GPU store `value` in the first 8 bytes of the report page when all that was queued
+  // before is over, and its writes are to be seen. An error: this GPU's streams do not store.
+  absl::Status Report(uint64_t value);
   // Launches a kernel that was loaded into this context. `arguments`: where each parameter's value
   // is; they are read before Launch returns.
   absl::Status Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
@@ -87,6 +94,8 @@ class CudaStream {
   absl::Status AwaitMark(uint64_t number);
   // Blocks until all that is queued is over.
   absl::Status Await();
+  // Asks the driver whether anything that was queued has failed; does not wait.
+  absl::Status Look();
   // Free memory of the GPU in bytes, whoever has taken the rest; 0 if it is not known.
   uint64_t FreeBytes() const;
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of jobs that send and receive by themselves: who has it, who waits for it, and how long.
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "device/cuda/cuda_device.h"
 #include "tests/daemon/job_transfers_rig.h"
 
 namespace ferry::testing {
@@ -97,6 +99,79 @@ TEST_F(JobMemoryTest, WhatNeverFitsIsRefusedAndWhatFitsLaterWaits) {
   Return(second);
   EXPECT_EQ(rig_.table.job_memory().spares(other_->id()).size(), 1u);
   EXPECT_EQ(MustTake(*other_, 4000), second) << "the one that is there";
+}
+
+// Device 2 is a GPU, whose arenas together may have 4 MiB.
+class GpuJobMemoryTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = uint64_t{1} << 20;
+  static SessionTable::Options Options() {
+    SessionTable::Options options = With(64 * kMiB);
+    options.quota.bytes = 64 * kMiB;
+    options.gpu_bytes = 4 * kMiB;
+    return options;
+  }
+  GpuJobMemoryTest() : rig_(Options()) {
+    const auto found = FindGpus(FAKE_CUDA_LIBRARY);
+    gpu_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[0], std::vector<int>{0});
+    device_ = rig_.devices.table.Find(GlobalDeviceId(2));
+    device_->gpu = gpu_.get();
+    one_ = rig_.Open(kConnection);
+    other_ = rig_.Open(kConnection + 1, kBob);
+  }
+  ~GpuJobMemoryTest() override {
+    for (const Door::ConnectionId connection : {kConnection, kConnection + 1}) {
+      rig_.table.OnClosed(connection);
+      rig_.Settle();
+    }
+    device_->gpu = nullptr;
+  }
+  absl::StatusOr<ArenaId> Take(Session& session, uint64_t bytes) {
+    auto taken = rig_.table.job_memory().Take(session, *device_, bytes,
+                                              [this](ArenaId arena, const absl::Status& status) {
+                                                EXPECT_THAT(status, Is("OK"));
+                                                given_.push_back(arena);
+                                              });
+    rig_.Settle();
+    return taken;
+  }
+  void Return(ArenaId arena) {
+    rig_.table.job_memory().Return(arena);
+    rig_.Settle();
+  }
+
+  std::unique_ptr<CudaDevice> gpu_;
+  SessionTableRig rig_;
+  LocalDevice* device_ = nullptr;
+  Session* one_ = nullptr;
+  Session* other_ = nullptr;
+  std::vector<ArenaId> given_;
+};
+
+TEST_F(GpuJobMemoryTest, IsTheGpusAndCountsInWholeGranules) {
+  const ArenaId taken = *Take(*one_, 100);
+  ASSERT_THAT(given_, ElementsAre(taken));
+  const Arena& arena = *rig_.table.FindArena(taken);
+  EXPECT_EQ(arena.kind, MemoryKind::kCudaAllocate);
+  EXPECT_EQ(arena.mapping->share().kind, MemoryKind::kCudaVmm);
+  EXPECT_EQ(arena.held, 2 * kMiB);
+  EXPECT_EQ(device_->arena_bytes, 2 * kMiB);
+  EXPECT_EQ(gpu_->usage().holds, 1u);
+  Return(taken);
+  EXPECT_EQ(*Take(*one_, kMiB), taken) << "the one that is there";
+}
+
+TEST_F(GpuJobMemoryTest, IsWithinWhatTheGpusArenasMayHave) {
+  EXPECT_THAT(Take(*one_, 5 * kMiB).status(),
+              Is("RESOURCE_EXHAUSTED/DEVICE_MEMORY", "4194304 bytes (limits.gpu_bytes)"));
+  const ArenaId first = *Take(*one_, 3 * kMiB);
+  const ArenaId second = *Take(*other_, kMiB);
+  EXPECT_TRUE(rig_.table.job_memory().Awaits(second));
+  EXPECT_THAT(rig_.table.job_memory().TextOf(second),
+              HasSubstr("and 0 of 4194304 of the GPU (limits.gpu_bytes) were left"));
+  Return(first);
+  EXPECT_THAT(given_, ElementsAre(first, second)) << "what its jobs had left made room";
+  EXPECT_EQ(device_->arena_bytes, 2 * kMiB);
 }
 
 TEST_F(JobMemoryTest, NobodyPassesBySomethingLarge) {

@@ -19,7 +19,7 @@ namespace ferry::testing {
 class SessionParts {
  public:
   explicit SessionParts(uint64_t job_memory = 8192)
-      : job_memory(control, sessions, arenas, job_memory) {}
+      : job_memory(control, sessions, arenas, job_memory, UINT64_MAX) {}
 
   // A session of uid 1000 + `id` that may have 8,192 bytes in four arenas.
   Session& Open(uint32_t id, std::string name = "trainer") {

@@ -38,6 +38,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_rdma = number != 0;
     } else if (key == "no_flush") {
       settings.no_flush = number != 0;
+    } else if (key == "no_stores") {
+      settings.no_stores = number != 0;
     } else if (key == "nvlinks") {
       settings.nvlinks = static_cast<int>(number);
     } else if (key == "nvlinks_down") {
@@ -121,6 +123,7 @@ void fake_cuda_get_counts(fake_cuda_counts* counts) {
   counts->batches = state.batches;
   counts->pageable_copies = state.pageable;
   counts->launches = state.launches;
+  counts->waits = state.waits;
   counts->bytes_copied = state.bytes_copied;
   counts->reservations = state.reserved.size();
   counts->registrations = state.registered.size();

@@ -14,6 +14,7 @@
 //   no_vmm=1         no virtual memory management, so nothing can be shared by descriptor
 //   no_rdma=1        adapters do not reach a GPU's memory, and memory for RDMA is refused
 //   no_flush=1       streams that wait cannot flush what adapters have written
+//   no_stores=1      streams do not store words
 //   nvlinks=N        NVLinks from each GPU to each other GPU (default 18); 0: there are none
 //   nvlinks_down=N   how many of these are down (default 0)
 //   nvswitch=1       NVLinks lead to switches, by which each GPU reaches all others
@@ -61,6 +62,7 @@ struct fake_cuda_counts {
   uint64_t copies;           // started by a call; each entry of a batch counts
   uint64_t batches;          // calls of cuMemcpyBatchAsync
   uint64_t launches;         // launches of kernels
+  uint64_t waits;            // calls that waited for a stream, a context or an event
   uint64_t pageable_copies;  // copies with host memory that is not registered, so the caller waited
   uint64_t bytes_copied;     // bytes that have arrived
   uint64_t reservations;     // reservations of address space, now

@@ -27,6 +27,9 @@ CUresult LaunchHostKernel(CUstream_st& stream, const std::shared_ptr<HostKernel>
                           unsigned blocks, unsigned threads, void** arguments) {
   State& state = Get();
   Settings& settings = state.settings;
+  if (settings.fail_copy > 0 && --settings.fail_copy == 0) {
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  }
   const bool fatal = settings.sticky > 0 && --settings.sticky == 0;
   ++state.launches;
   Enqueue(stream, [queue = stream.queue.get(), kernel, blocks, threads, fatal,

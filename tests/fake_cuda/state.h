@@ -35,6 +35,7 @@ struct Settings {
   bool no_vmm = false;
   bool no_rdma = false;
   bool no_flush = false;
+  bool no_stores = false;
   int nvlinks = 18;
   int nvlinks_down = 0;
   bool nvswitch = false;
@@ -161,7 +162,7 @@ struct State {
   CUmemGenericAllocationHandle next_handle = 0x1000;
   std::atomic<int> parked{0};
   uint64_t flushing_waits = 0;  // guarded by `mutex`
-  std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0};
+  std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0}, waits{0};
 };
 
 State& Get();

@@ -155,6 +155,7 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream stream) {
   State& state = Get();
+  ++state.waits;
   std::shared_ptr<StreamQueue> queue;
   {
     std::lock_guard lock(state.mutex);
@@ -169,6 +170,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuCtxSynchronize() {
   State& state = Get();
+  ++state.waits;
   std::vector<std::shared_ptr<StreamQueue>> queues;
   {
     std::lock_guard lock(state.mutex);
@@ -296,6 +298,7 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
+  ++Get().waits;
   while (true) {
     const CUresult result = cuEventQuery(event);
     if (result != CUDA_ERROR_NOT_READY) return result;

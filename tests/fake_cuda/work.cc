@@ -235,13 +235,14 @@ CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr pointer, cuuint64_t v
   CUstream_st* found = nullptr;
   if (const CUresult result = FindStream(stream, &found); result != CUDA_SUCCESS) return result;
   if (found->capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (state.settings.no_stores) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER ||
       !IsDeviceWord(found->context->device, Address(pointer))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Enqueue(*found, [pointer, value, queue = found->queue.get()] {
     AwaitConnection(*queue);
-    if (queue->dropped) return;
+    if (queue->dropped || Get().sticky != CUDA_SUCCESS) return;
     __atomic_store_n(reinterpret_cast<uint64_t*>(Address(pointer)), value, __ATOMIC_SEQ_CST);
   });
   return CUDA_SUCCESS;

@@ -2,7 +2,9 @@
 // Programs that a daemon runs on a GPU, for clients whose buffers are there.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +33,9 @@ constexpr uint64_t kBytes = kElements * sizeof(float);
 
 class GpuProgramTest : public GpuTest {
  protected:
-  bool Open(uint64_t bytes = 4 * kBytes) {
+  bool Open(uint64_t bytes = 4 * kBytes, std::vector<std::string> environment = {}) {
     if (!Need(1)) return false;
-    StartNodes(1, 1);
+    StartNodes(1, 1, "", std::move(environment));
     end_ = GpuTest::Open(0, 0, bytes);
     stream_ = MakeStream(end_);
     staging_ = Pinned(bytes);
@@ -126,6 +128,32 @@ TEST_F(GpuProgramTest, APreparedJobIsFiredOftenAndInOrder) {
   ExpectTimes(3, kBytes);
 }
 
+// The GPU does not pause between two runs: the second is handed to it while the first is under way.
+// On a real GPU there is no gate, and the first is soon over.
+TEST_F(GpuProgramTest, TheNextRunIsQueuedBehindOneThatIsUnderWay) {
+  TemporaryDirectory directory;
+  const std::string gate = directory / "gate";
+  if (!Open(4 * kBytes, FakeWith(absl::StrCat("gate=", gate)))) return;
+  Count(0);
+  const Program program = Must(Program::Compile(end_.session, end_.device, Triple()));
+  WriteFile(gate, "");
+  Batch runs = Must(RunPrograms(end_.session, end_.device,
+                                {RunAt(program, 0, kBytes), RunAt(program, 0, 2 * kBytes)}));
+  const auto begun = [&] {
+    size_t count = 0;
+    const std::string dump = node(0).admin().Dump();
+    for (size_t at = dump.find("job.run"); at != std::string::npos; ++count) {
+      at = dump.find("job.run", at + 1);
+    }
+    return count;
+  };
+  EXPECT_TRUE(Await([&] { return begun() == 2; }));
+  std::filesystem::remove(gate);
+  ASSERT_THAT(runs.Wait(kSoon), IsOk());
+  ExpectTimes(3, kBytes);
+  ExpectTimes(3, 2 * kBytes);
+}
+
 TEST_F(GpuProgramTest, TheContextIsGivenBackAfterTheLastArena) {
   if (!Open()) return;
   const auto context = [&] { return node(0).admin().Devices().devices(1).context(); };
@@ -141,6 +169,92 @@ TEST_F(GpuProgramTest, TheContextIsGivenBackAfterTheLastArena) {
     ASSERT_TRUE(Await([&] { return !context(); })) << "what runs programs holds it";
     end_.arena = Must(end_.session.CreateArena(end_.device, 4 * kBytes));
   }
+}
+
+// y = r - x, where the other end sends r = 2 x.
+std::string ExchangeText() {
+  return absl::StrCat("program 1\nbuffer @x read ", kBytes, "\nbuffer @y write ", kBytes,
+                      "\n%x = input @x : f32[", kElements, "]\n%two = add %x, %x\n",
+                      "send %two peer=\"other\" key=\"k\"\n",
+                      "%r = recv peer=\"other\" key=\"k\" : f32[", kElements, "]\n",
+                      "%y = subtract %r, %x\nstore @y, %y\n");
+}
+
+// The two ends are GPUs, of one daemon or of two: the same text runs at both, again and again.
+class GpuExchangeTest : public GpuProgramTest {
+ protected:
+  void CloseEnds() override {
+    other_ = End();
+    GpuProgramTest::CloseEnds();
+  }
+  Batch RunOne(const Program& program, End& end, const End& peer, const std::string& suffix) {
+    ProgramRun run =
+        program.Run({{"x", end.arena.Range(0, kBytes)}, {"y", end.arena.Range(kBytes, kBytes)}});
+    run.peers = {{"other", peer.device}};
+    run.key_suffix = suffix;
+    return Must(RunPrograms(end.session, end.device, {run}));
+  }
+  void ExpectExchanges() {
+    stream_ = MakeStream(end_);
+    staging_ = Pinned(4 * kBytes);
+    Count(0);
+    std::vector<float> tens(kElements, 10.0f);
+    std::memcpy(staging_, tens.data(), kBytes);
+    const CUstream others = MakeStream(other_);
+    ASSERT_CU(driver_->cuMemcpyHtoDAsync(Address(other_.arena), staging_, kBytes, others));
+    ASSERT_CU(Synchronize(others));
+    const Program here = Must(Program::Compile(end_.session, end_.device, ExchangeText()));
+    const Program there = Must(Program::Compile(other_.session, other_.device, ExchangeText()));
+    for (int i = 0; i < 3; ++i) {
+      const std::string suffix = absl::StrCat("/", i);
+      Batch ours = RunOne(here, end_, other_, suffix);
+      Batch theirs = RunOne(there, other_, end_, suffix);
+      ASSERT_THAT(ours.Wait(kSoon), IsOk());
+      ASSERT_THAT(theirs.Wait(kSoon), IsOk());
+    }
+    MakeStream(end_);  // its context is current
+    std::vector<float> got(kElements);
+    std::memcpy(got.data(), Read(kBytes, kBytes), kBytes);
+    for (int i = 0; i < kElements; ++i) {
+      ASSERT_EQ(got[static_cast<size_t>(i)], 20.0f - static_cast<float>(i)) << i;
+    }
+  }
+
+  End other_;
+};
+
+TEST_F(GpuExchangeTest, GpusOfOneDaemonSendWhatTheirProgramsMake) {
+  if (!Need(2)) return;
+  StartNodes(1, 2);
+  end_ = GpuTest::Open(0, 0, 4 * kBytes, "ours");
+  other_ = GpuTest::Open(0, 1, 4 * kBytes, "theirs");
+  ExpectExchanges();
+}
+
+TEST_F(GpuExchangeTest, GpusOfTwoDaemonsSendWhatTheirProgramsMake) {
+  if (!Need(2)) return;
+  StartNodes(2, 2);
+  end_ = GpuTest::Open(0, 0, 4 * kBytes, "ours");
+  other_ = GpuTest::Open(1, 0, 4 * kBytes, "theirs");
+  ExpectExchanges();
+}
+
+TEST_F(GpuExchangeTest, AGpuAndAHostDeviceRunTheSameText) {
+  if (!Open()) return;
+  other_ = GpuTest::Open(0, -1, 4 * kBytes, "host");
+  Count(0);
+  auto* const numbers = static_cast<float*>(other_.arena.data());
+  std::fill_n(numbers, kElements, 10.0f);
+  const Program here = Must(Program::Compile(end_.session, end_.device, ExchangeText()));
+  const Program there = Must(Program::Compile(other_.session, other_.device, ExchangeText()));
+  Batch ours = RunOne(here, end_, other_, "");
+  Batch theirs = RunOne(there, other_, end_, "");
+  ASSERT_THAT(ours.Wait(kSoon), IsOk());
+  ASSERT_THAT(theirs.Wait(kSoon), IsOk());
+  EXPECT_EQ(numbers[kElements + 7], 2 * 7.0f - 10.0f);
+  std::vector<float> got(kElements);
+  std::memcpy(got.data(), Read(kBytes, kBytes), kBytes);
+  EXPECT_EQ(got[7], 20.0f - 7.0f);
 }
 
 TEST_F(GpuProgramTest, ABufferBeginsWhereKernelsTakeIt) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/cuda/run/gpu_machine.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -16,15 +17,13 @@ constexpr int kLaunchesOfPart = 8;
 
 // One call of Run.
 struct GpuMachine::Running {
-  const GpuProgram& program;
-  const MayGoOn& may_go_on;
-  absl::Span<const absl::Span<std::byte>> buffers;
-  absl::Span<std::byte> scratch;
-  int queued = 0;  // launches of the part that is being queued
+  const Work& work;
 
   std::byte* AddressOf(const GpuPlace& place) const {
-    if (place.kind == GpuPlace::Kind::kBuffer) return buffers[place.index].data() + place.offset;
-    return scratch.data() + ScratchOffsetOf(program.plan(), place);
+    if (place.kind == GpuPlace::Kind::kBuffer) {
+      return work.buffers[place.index].data() + place.offset;
+    }
+    return work.scratch.data() + ScratchOffsetOf(work.program.plan(), place);
   }
 };
 
@@ -34,6 +33,7 @@ absl::Status GpuMachine::Open() {
   options.staging_bytes = 256;
   options.kernel = false;
   options.background = true;
+  options.report_page = page_->bytes;
   ASSIGN_OR_RETURN(stream_, CudaStream::Make(device_, options));
   return absl::OkStatus();
 }
@@ -48,6 +48,7 @@ void GpuMachine::CloseStream() {
   stream_->MakeCurrent();
   kernels_.clear();
   stream_.reset();
+  queued_ = 0;
 }
 
 absl::StatusOr<std::unique_ptr<DeviceMemory>> GpuMachine::Allocate(uint64_t bytes) {
@@ -70,46 +71,53 @@ absl::StatusOr<const CudaKernel*> GpuMachine::KernelOf(const CompiledKernel& cod
   return kernel.get();
 }
 
-absl::Status GpuMachine::Run(const GpuProgram& program, size_t begin, size_t end,
-                             const MayGoOn& may_go_on,
-                             absl::Span<const absl::Span<std::byte>> buffers,
-                             absl::Span<std::byte> scratch, const StepOver& step_over,
-                             Aside& aside) {
+absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   home_.Check();
   RETURN_IF_ERROR(Open());
   stream_->MakeCurrent();
-  Running run{program, may_go_on, buffers, scratch};
-  const size_t from = std::exchange(aside.put, false) ? aside.step : begin;
+  begun_.fetch_add(1, std::memory_order_release);
+  Running run{work};
+  const size_t from = std::exchange(aside.put, false) ? aside.step : work.begin;
   absl::Status status;
-  for (size_t step = from; step < end && status.ok(); ++step) {
+  for (size_t step = from; step < work.end && status.ok(); ++step) {
     if (step > from && aside.wanted && aside.wanted()) {
       aside.put = true;
       aside.step = step;
       break;
     }
-    status = QueueAll(run, program.CommandsOf(step, step + 1));
+    status = QueueAll(run, work.program.CommandsOf(step, step + 1));
     // Whoever hears of steps begins transfers of what they have made.
-    if (status.ok() && step_over) {
-      status = Await();
-      if (status.ok()) step_over(step);
+    if (status.ok() && work.step_over) {
+      status = AwaitQueued();
+      if (status.ok()) work.step_over(step);
     }
   }
+  if (status.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
   // What was queued uses the memory that the caller has lent, however the run ends.
   status.Update(Await());
   return status;
 }
 
+uint64_t GpuMachine::over() const {
+  const auto* const reported = reinterpret_cast<const uint64_t*>(page_->bytes);
+  return std::max(__atomic_load_n(reported, __ATOMIC_ACQUIRE),
+                  awaited_.load(std::memory_order_acquire));
+}
+
+bool GpuMachine::Report() {
+  // Where the GPU cannot report, the caller of Run waits.
+  return stream_->Report(begun()).ok();
+}
+
 absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> commands) {
   for (const GpuCommand& command : commands) {
-    if (run.may_go_on && !run.may_go_on()) {
+    if (run.work.may_go_on && !run.work.may_go_on()) {
       return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
                    absl::StrCat("stopped before step ", command.step, " of ",
-                                run.program.plan().plan.steps.size()));
+                                run.work.program.plan().plan.steps.size()));
     }
     RETURN_IF_ERROR(Queue(run, command));
-    if (++run.queued < kLaunchesOfPart) continue;
-    run.queued = 0;
-    RETURN_IF_ERROR(EndPart());
+    if (++queued_ >= kLaunchesOfPart) RETURN_IF_ERROR(EndPart());
   }
   return absl::OkStatus();
 }
@@ -130,17 +138,18 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
         RETURN_IF_ERROR(QueueAll(run, command.body));
       }
       return absl::OkStatus();
-    case GpuCommand::Kind::kProduct:
     case GpuCommand::Kind::kSend:
     case GpuCommand::Kind::kReceive:
+      return absl::OkStatus();  // whoever is told of the step begins the transfer
+    case GpuCommand::Kind::kProduct:
       break;
   }
   return Error(absl::StatusCode::kInternal, Reason::kInternal,
-               absl::StrCat("step ", command.step, " is one that GpuProgram::Make refuses"));
+               absl::StrCat("step ", command.step, " is one that GpuProgram::Make does not plan"));
 }
 
 absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
-  ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.program.code(command.kernel)));
+  ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.work.program.code(command.kernel)));
   // Values first: the pointers to them must stay.
   std::vector<uint64_t> values;
   values.reserve(command.arguments.size());
@@ -154,14 +163,32 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
 }
 
 absl::Status GpuMachine::EndPart() {
+  queued_ = 0;
   RETURN_IF_ERROR(stream_->Mark());
   if (stream_->marked() > kAhead) return stream_->AwaitMark(stream_->marked() - kAhead);
   return absl::OkStatus();
 }
 
-absl::Status GpuMachine::Await() {
+absl::Status GpuMachine::Look() {
+  home_.Check();
+  if (over() >= begun()) return absl::OkStatus();
+  stream_->MakeCurrent();
+  return stream_->Look();
+}
+
+absl::Status GpuMachine::AwaitQueued() {
   RETURN_IF_ERROR(stream_->Await());
+  queued_ = 0;
   return stream_->Reached().status();
+}
+
+absl::Status GpuMachine::Await() {
+  home_.Check();
+  if (over() >= begun()) return absl::OkStatus();
+  stream_->MakeCurrent();
+  RETURN_IF_ERROR(AwaitQueued());
+  awaited_.store(begun(), std::memory_order_release);
+  return absl::OkStatus();
 }
 
 }  // namespace ferry::compute

@@ -3,12 +3,16 @@
 // kernels that it has loaded. The GPU's context is held from the first run, or the first scratch,
 // until Close.
 //
-// A run queues the plan's commands in order, and at most kAhead parts of it are queued and not over
-// at any time, so that it can be stopped, or put aside, soon.
+// A run queues the plan's commands in order. A run may lag: then Run returns when all of it is
+// queued, and the next run can be queued behind it, so that the GPU does not pause between the two.
+// Runs end in the order in which they were begun. At most kAhead parts of what was queued, and the
+// one that is being queued, are not over at any time, whichever runs they are of, so that a run can
+// be stopped, or put aside, soon.
 //
 // Home: the thread that runs the programs. The GPU must outlive it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,8 +33,10 @@ namespace ferry::compute {
 
 class GpuMachine {
  public:
-  // Parts of a run that are queued at a time; a part is a few launches.
+  // Parts that are queued at a time; a part is eight launches.
   static constexpr uint64_t kAhead = 4;
+  // Runs that are queued at a time, of a caller that heeds room().
+  static constexpr uint64_t kRunsAhead = 4;
 
   // Where a run is that was put aside: the first step that it has not begun.
   struct Aside {
@@ -50,17 +56,42 @@ class GpuMachine {
   // free.
   absl::StatusOr<std::unique_ptr<DeviceMemory>> Allocate(uint64_t bytes);
 
-  // Runs the plan's steps from `begin`, or from where `aside` is, to before `end`. `buffers`: the
-  // memory of each buffer, of this GPU, aligned to GpuProgram::kBufferAlignment. `scratch`: of this
-  // GPU, scratch_bytes() long, aligned to kTemporaryAlignment. `step_over` is called when a step's
-  // launches are over, in order. CANCELLED if `may_go_on` said no before a launch; nothing of the
-  // run is under way then. Any other error of CUDA ends the run; one that means that the GPU is
-  // lost ends the process.
-  absl::Status Run(const GpuProgram& program, size_t begin, size_t end, const MayGoOn& may_go_on,
-                   absl::Span<const absl::Span<std::byte>> buffers, absl::Span<std::byte> scratch,
-                   const StepOver& step_over, Aside& aside);
+  // What one call of Run runs.
+  struct Work {
+    const GpuProgram& program;
+    // The plan's steps from `begin`, or from where the run was put aside, to before `end`.
+    size_t begin = 0;
+    size_t end = 0;
+    // The memory of each buffer, of this GPU, aligned to GpuProgram::kBufferAlignment.
+    absl::Span<const absl::Span<std::byte>> buffers;
+    // Of this GPU, scratch_bytes() long, aligned to kTemporaryAlignment. Runs that are under way
+    // may share it, since they have their turns on one stream.
+    absl::Span<std::byte> scratch;
+    MayGoOn may_go_on = nullptr;  // asked before each launch
+    // Called when a step's launches are over, in order. A step that is a transfer is no work here:
+    // its turn has come then.
+    StepOver step_over = nullptr;
+    // Whether Run may return before the run is over; only of a run without `step_over`. The memory
+    // of buffers and scratch must stay until it is.
+    bool may_lag = false;
+  };
+  // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it does if
+  // over() is less than begun(). CANCELLED if `may_go_on` said no before a launch. Any other error
+  // of CUDA ends the run; one that means that the GPU is lost ends the process. But for a run that
+  // lags, nothing of this and of earlier runs is under way when Run returns.
+  absl::Status Run(const Work& work, Aside& aside);
+  // Runs are numbered from 1, in the order in which they were begun. Any thread, also after the GPU
+  // was lost: the number of the run that was begun last; all runs up to which number are over.
+  uint64_t begun() const { return begun_.load(std::memory_order_acquire); }
+  uint64_t over() const;
+  // Whether one more run should be begun now.
+  bool room() const { return begun() - over() < kRunsAhead; }
+  // For a caller that sees over() stand still: asks the driver whether a run that lags has failed.
+  absl::Status Look();
+  // Blocks until all runs are over.
+  absl::Status Await();
 
-  // Gives the context back. No memory of Allocate may be left.
+  // Gives the context back. No run may lag, and no memory of Allocate may be left.
   void Close();
   bool open() const { return stream_ != nullptr; }
   // Kernels that are loaded now.
@@ -68,6 +99,9 @@ class GpuMachine {
 
  private:
   struct Running;
+  struct alignas(4096) Page {
+    std::byte bytes[4096] = {};
+  };
 
   absl::Status Open();
   void CloseStream();
@@ -75,12 +109,19 @@ class GpuMachine {
   absl::Status QueueAll(Running& run, absl::Span<const GpuCommand> commands);
   absl::Status Queue(Running& run, const GpuCommand& command);
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
-  // Ends a part of the run: at most kAhead are queued afterwards.
+  // Ends a part: at most kAhead are queued afterwards.
   absl::Status EndPart();
-  absl::Status Await();
+  // Blocks until all that was queued is over, also what a run has queued that goes on.
+  absl::Status AwaitQueued();
+  // Has the GPU say when the run that was begun last is over. False if it cannot.
+  bool Report();
 
   CudaDevice& device_;
+  const std::unique_ptr<Page> page_ = std::make_unique<Page>();  // the stream's report page
   std::unique_ptr<CudaStream> stream_;
+  int queued_ = 0;  // launches of the part that is being queued
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited
   absl::flat_hash_map<const CompiledKernel*, std::unique_ptr<CudaKernel>> kernels_;
   [[no_unique_address]] HomeChecker home_;
 };

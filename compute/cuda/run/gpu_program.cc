@@ -7,20 +7,6 @@
 #include "base/status.h"
 
 namespace ferry::compute {
-namespace {
-
-absl::Status CheckRuns(const std::vector<GpuCommand>& commands) {
-  for (const GpuCommand& command : commands) {
-    if (command.kind == GpuCommand::Kind::kSend || command.kind == GpuCommand::Kind::kReceive) {
-      return Error(absl::StatusCode::kUnimplemented, Reason::kFieldInvalid,
-                   "a program that sends or receives runs on host devices only");
-    }
-    RETURN_IF_ERROR(CheckRuns(command.body));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
                                             KernelStore& store) {
@@ -28,7 +14,6 @@ absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArc
   options.buffer_alignment = kBufferAlignment;
   options.library_products = false;
   ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
-  RETURN_IF_ERROR(CheckRuns(plan.commands));
   GpuProgram made(std::move(plan));
   for (const GpuKernel& kernel : made.plan_.kernels) {
     absl::StatusOr<KernelStore::Got> got = store.Get(kernel, made.plan_.arch);

@@ -23,8 +23,7 @@ class GpuProgram {
   static constexpr uint32_t kBufferAlignment = 16;
 
   // Plans a program that Verify accepts, and has its kernels compiled, which may take seconds.
-  // UNIMPLEMENTED/FIELD_INVALID: the program has something that GPUs do not run yet. Other errors:
-  // as MakeGpuPlan and KernelStore::Get.
+  // Errors: as MakeGpuPlan and KernelStore::Get.
   static absl::StatusOr<GpuProgram> Make(const Program& program, const GpuArch& arch,
                                          KernelStore& store);
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -98,8 +99,18 @@ class GpuMachineTest : public ::testing::Test {
   absl::Status Run(const GpuProgram& program, Memory& memory, GpuMachine::Aside& aside,
                    const GpuMachine::MayGoOn& may_go_on = nullptr,
                    const GpuMachine::StepOver& step_over = nullptr) {
-    return machine_->Run(program, 0, program.plan().plan.steps.size(), may_go_on, memory.buffers,
-                         memory.scratch, step_over, aside);
+    return machine_->Run(Work(program, memory, may_go_on, step_over), aside);
+  }
+  static GpuMachine::Work Work(const GpuProgram& program, Memory& memory,
+                               const GpuMachine::MayGoOn& may_go_on = nullptr,
+                               const GpuMachine::StepOver& step_over = nullptr) {
+    return {.program = program,
+            .begin = 0,
+            .end = program.plan().plan.steps.size(),
+            .buffers = memory.buffers,
+            .scratch = memory.scratch,
+            .may_go_on = may_go_on,
+            .step_over = step_over};
   }
 
   void CompareWithReference(const Program& program, uint64_t seed) {
@@ -210,6 +221,75 @@ TEST_F(GpuMachineTest, ARunThatWasPutAsideGoesOn) {
   EXPECT_EQ(ValueOf(memory, 3), 8);
 }
 
+TEST_F(GpuMachineTest, ARunThatLagsIsOverWhenTheGpuSaysSo) {
+  const Program program = Steps(2);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, memory);
+  work.may_lag = true;
+  fake_cuda_hold_copies(1);
+  for (uint64_t run = 1; run <= GpuMachine::kRunsAhead; ++run) {
+    EXPECT_TRUE(machine_->room());
+    ASSERT_TRUE(machine_->Run(work, aside).ok());
+    EXPECT_EQ(machine_->begun(), run);
+  }
+  EXPECT_FALSE(machine_->room());
+  EXPECT_EQ(machine_->over(), 0u);
+  EXPECT_TRUE(machine_->Look().ok());
+  fake_cuda_hold_copies(0);
+  ASSERT_TRUE(machine_->Await().ok());
+  EXPECT_EQ(machine_->over(), GpuMachine::kRunsAhead);
+  EXPECT_EQ(ValueOf(memory, 2), 4);
+  // One more, which nobody waits for in the driver.
+  fake_cuda_counts before, after;
+  fake_cuda_get_counts(&before);
+  ASSERT_TRUE(machine_->Run(work, aside).ok());
+  while (machine_->over() < machine_->begun()) std::this_thread::yield();
+  fake_cuda_get_counts(&after);
+  EXPECT_EQ(before.waits, after.waits);
+}
+
+TEST_F(GpuMachineTest, ARunThatMayNotGoOnWaitsForThoseBeforeIt) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory first = Bind(made, Ones(program)), second = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, first);
+  work.may_lag = true;
+  fake_cuda_hold_copies(1);
+  ASSERT_TRUE(machine_->Run(work, aside).ok());
+  work.buffers = second.buffers;
+  int asked = 0;
+  work.may_go_on = [&] {
+    if (++asked < 3) return true;
+    EXPECT_EQ(machine_->over(), 0u) << "the run before is under way";
+    fake_cuda_hold_copies(0);
+    return false;
+  };
+  EXPECT_EQ(machine_->Run(work, aside).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(machine_->over(), 2u);
+  EXPECT_EQ(ValueOf(first, 3), 8);
+  EXPECT_EQ(ValueOf(second, 2), 4);
+  EXPECT_EQ(ValueOf(second, 3), 0);
+}
+
+// As of a driver that does not take such stores: every run is waited for.
+TEST_F(GpuMachineTest, WhereTheGpuCannotSaySoEachRunIsWaitedFor) {
+  const Program program = Steps(1);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, memory);
+  work.may_lag = true;
+  fake_cuda_configure("no_stores=1");
+  const absl::Status status = machine_->Run(work, aside);
+  fake_cuda_configure("no_stores=0");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(machine_->over(), machine_->begun());
+  EXPECT_EQ(ValueOf(memory, 1), 2);
+}
+
 TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
   const Program program = Steps(1);
   const GpuProgram made = Made(program);
@@ -231,13 +311,21 @@ TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
   EXPECT_EQ(ValueOf(memory, 1), 2);
 }
 
-TEST_F(GpuMachineTest, ProgramsThatSendAreRefused) {
+TEST_F(GpuMachineTest, ATransferIsNoWorkAndIsToldOfInItsTurn) {
   ParsedText parsed = Parse(
-      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\nsend %x peer=\"p\" key=\"k\"\n");
+      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\n%y = add %x, %x\n"
+      "send %y peer=\"p\" key=\"k\"\n");
   ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-  const absl::Status refused = GpuProgram::Make(parsed.program, kGpuArchs[0], store_).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("host devices only"));
+  const GpuProgram made = Made(parsed.program);
+  Memory memory = Bind(made, {testing::BytesOfValues(std::vector<int32_t>(8, 3))});
+  std::vector<int> values;  // of the slot that is sent, after each step
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside, nullptr, [&](size_t) {
+                int value = 0;
+                std::memcpy(&value, memory.scratch.data(), sizeof(value));
+                values.push_back(value);
+              }).ok());
+  EXPECT_THAT(values, ElementsAre(6, 6));
 }
 
 }  // namespace
