@@ -23,7 +23,7 @@ assert _TRANSFER.size == ctypes.sizeof(_abi.Transfer) and _RANGE.size == ctypes.
 # A call holds 1 MiB as it is coded; these are at least what an entry, and a range or an index, come to.
 _CALL_BYTES = 900_000
 _ENTRY_BYTES, _PIECE_BYTES = 160, 32
-FIRST_BYTES = 256 << 20  # of a large tree, which take a GPU as long as a call: see `parted`
+FIRST_BYTES = 256 << 20  # bytes of a large tree's first part: a GPU moves them while the next part is made ready (`parted`)
 
 
 class Ranges:

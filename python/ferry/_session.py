@@ -185,6 +185,9 @@ class Session:
             raise unknown(name, self._cluster, argument)
         return self._cluster[name].id
 
+    def _remote(self, call: str, device: DeviceLike) -> int:
+        return self._device(device, "to" if call.endswith("send") else "frm")
+
     def is_gpu(self, device: int) -> bool:
         """Whether a global id is that of a GPU of this node. Raises nothing."""
         return device in self._gpus
@@ -420,7 +423,7 @@ class Session:
     ) -> tuple[list[Post], int]:
         """The posts of one tree, and how many bytes were copied for them. If anything of it is refused, what of it was posted
         is cancelled, at both ends: a half of a tree is of no use to anybody."""
-        there = self._device(remote, "to" if name.endswith("send") else "frm")
+        there = self._remote(name, remote)
         posts: list[Post] = []
         copied = 0
         try:
@@ -441,7 +444,7 @@ class Session:
         return posts, copied
 
     def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
-        call, there = getattr(_abi.library(), name), self._device(remote, "to" if name.endswith("send") else "frm")
+        call, there = getattr(_abi.library(), name), self._remote(name, remote)
         handles: list[int] = []
         keys: list[list[bytes]] = []
         ordinals = {arena_of(item.where).ordinal for item in items}
@@ -459,8 +462,7 @@ class Session:
         if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
         keys, offsets, lengths = columns
-        there = self._device(remote, "to" if name.endswith("send") else "frm")
-        table = _columns.Columns(tensor, there, keys, offsets, lengths, self._defined(tensor._arena))
+        table = _columns.Columns(tensor, self._remote(name, remote), keys, offsets, lengths, self._defined(tensor._arena))
         posts: list[Post] = []
         try:
             for rows, keys in table.calls(self._limits.batch_transfers):
