@@ -20,32 +20,19 @@
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/job_runner.h"
 #include "device/timeline.h"
+#include "tests/compute/doublings.h"
 #include "tests/daemon/support.h"
 
 namespace ferry::testing {
 namespace {
 
+using compute::testing::Doublings;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr SessionId kSession(5), kOther(6);
 constexpr uint32_t kBatch = 3;
-
-// `steps` doublings of 8 numbers: each is a launch and a step of its own, since each writes a
-// buffer that the next one reads.
-std::string Doublings(int steps) {
-  std::string text = "program 1\n", ops;
-  for (int i = 0; i <= steps; ++i) {
-    absl::StrAppend(&text, "buffer @b", i, i == 0 ? " read" : " read_write", " 32\n");
-  }
-  for (int i = 0; i < steps; ++i) {
-    absl::StrAppend(&ops, "%x", i, " = input @b", i, " : i32[8]",
-                    i == 0 ? "" : absl::StrCat(" after ^s", i - 1), "\n%y", i, " = add %x", i,
-                    ", %x", i, "\n^s", i, ": store @b", i + 1, ", %y", i, "\n");
-  }
-  return text + ops;
-}
 
 // Sums of `rows` rows, each longer than one warp takes: their parts are in scratch.
 std::string Sums(int rows) {

@@ -18,7 +18,8 @@
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
-#include "compute/program/verify.h"
+#include "tests/compute/doublings.h"
+#include "tests/compute/parsed_program.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
@@ -37,24 +38,7 @@ CompileChild::Options CompilerOptions() {
   return options;
 }
 
-// `steps` doublings of 8 numbers, each a step of its own, since each writes a buffer that the next
-// one reads.
-Program Steps(int steps) {
-  std::string text = "program 1\n";
-  std::string ops;
-  for (int i = 0; i <= steps; ++i) {
-    absl::StrAppend(&text, "buffer @b", i, i == 0 ? " read" : " read_write", " 32\n");
-  }
-  for (int i = 0; i < steps; ++i) {
-    absl::StrAppend(&ops, "%x", i, " = input @b", i, " : i32[8]",
-                    i == 0 ? "" : absl::StrCat(" after ^s", i - 1), "\n%y", i, " = add %x", i,
-                    ", %x", i, "\n^s", i, ": store @b", i + 1, ", %y", i, "\n");
-  }
-  ParsedText parsed = Parse(text + ops);
-  EXPECT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-  EXPECT_TRUE(Verify(parsed.program).empty());
-  return std::move(parsed.program);
-}
+Program Steps(int steps) { return testing::ParsedProgram(testing::Doublings(steps)); }
 
 class GpuMachineTest : public ::testing::Test {
  protected:
