@@ -203,7 +203,7 @@ class ProgramBench {
   }
 
  private:
-  static constexpr int kRuns = 10;  // of one firing, or copies, one behind the other
+  static constexpr int kRuns = 30;  // of one firing, or copies, one behind the other
 
   static absl::StatusOr<absl::Duration> Fire(Prepared& prepared) {
     const int64_t start = tools::MonotonicNanoseconds();

@@ -55,7 +55,7 @@ absl::Status GpuComputer::Do(const Run& run) {
 std::string GpuComputer::UnderWay() const {
   const uint64_t begun = machine_.begun();
   std::string text;
-  for (uint64_t number = machine_.over() + 1; number <= begun; ++number) {
+  for (uint64_t number = machine_.current(); number <= begun; ++number) {
     const Name& name = names_[number % names_.size()];
     const TransferId job(name.job.load(std::memory_order_relaxed));
     const uint64_t program = name.program.load(std::memory_order_relaxed);

@@ -13,11 +13,17 @@ namespace {
 
 constexpr int kLaunchesOfPart = 8;
 
+// A word that the GPU writes.
+uint64_t WordAt(const std::byte* at) {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(at), __ATOMIC_ACQUIRE);
+}
+
 }  // namespace
 
 // One call of Run.
 struct GpuMachine::Running {
   const Work& work;
+  bool launched = false;  // its first kernel is queued
 
   std::byte* AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) {
@@ -99,9 +105,11 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
 }
 
 uint64_t GpuMachine::over() const {
-  const auto* const reported = reinterpret_cast<const uint64_t*>(page_->bytes);
-  return std::max(__atomic_load_n(reported, __ATOMIC_ACQUIRE),
-                  awaited_.load(std::memory_order_acquire));
+  return std::max(WordAt(page_->bytes), awaited_.load(std::memory_order_acquire));
+}
+
+uint64_t GpuMachine::current() const {
+  return std::max(over() + 1, WordAt(page_->bytes + kBegunAt));
 }
 
 bool GpuMachine::Report() {
@@ -152,8 +160,11 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
   ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.work.program.code(command.kernel)));
   // Values first: the pointers to them must stay.
   std::vector<uint64_t> values;
-  values.reserve(command.arguments.size());
-  std::vector<void*> arguments;
+  values.reserve(command.arguments.size() + 2);
+  const bool first = !std::exchange(run.launched, true);
+  values.push_back(first ? stream_->report_address() + kBegunAt : 0);
+  values.push_back(begun());
+  std::vector<void*> arguments{&values[0], &values[1]};
   for (const GpuArgument& argument : command.arguments) {
     values.push_back(argument.place ? reinterpret_cast<uint64_t>(run.AddressOf(*argument.place))
                                     : static_cast<uint64_t>(argument.number));

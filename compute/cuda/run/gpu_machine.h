@@ -84,6 +84,9 @@ class GpuMachine {
   // was lost: the number of the run that was begun last; all runs up to which number are over.
   uint64_t begun() const { return begun_.load(std::memory_order_acquire); }
   uint64_t over() const;
+  // Any thread, also after the GPU was lost: the run that the GPU is at, which is over() + 1, or a
+  // later one that has begun before it was told that those before it are over.
+  uint64_t current() const;
   // Whether one more run should be begun now.
   bool room() const { return begun() - over() < kRunsAhead; }
   // For a caller that sees over() stand still: asks the driver whether a run that lags has failed.
@@ -98,6 +101,8 @@ class GpuMachine {
   size_t loaded() const { return kernels_.size(); }
 
  private:
+  static constexpr size_t kBegunAt = 64;
+
   struct Running;
   struct alignas(4096) Page {
     std::byte bytes[4096] = {};
@@ -117,7 +122,9 @@ class GpuMachine {
   bool Report();
 
   CudaDevice& device_;
-  const std::unique_ptr<Page> page_ = std::make_unique<Page>();  // the stream's report page
+  // The stream's report page: its first 8 bytes tell which run is over, those at kBegunAt which has
+  // begun, which a run's first kernel says.
+  const std::unique_ptr<Page> page_ = std::make_unique<Page>();
   std::unique_ptr<CudaStream> stream_;
   int queued_ = 0;  // launches of the part that is being queued
   std::atomic<uint64_t> begun_{0};

@@ -220,10 +220,12 @@ TEST_F(GpuMachineTest, ARunThatLagsIsOverWhenTheGpuSaysSo) {
   }
   EXPECT_FALSE(machine_->room());
   EXPECT_EQ(machine_->over(), 0u);
+  EXPECT_EQ(machine_->current(), 1u);
   EXPECT_TRUE(machine_->Look().ok());
   fake_cuda_hold_copies(0);
   ASSERT_TRUE(machine_->Await().ok());
   EXPECT_EQ(machine_->over(), GpuMachine::kRunsAhead);
+  EXPECT_EQ(machine_->current(), GpuMachine::kRunsAhead + 1);
   EXPECT_EQ(ValueOf(memory, 2), 4);
   // One more, which nobody waits for in the driver.
   fake_cuda_counts before, after;
