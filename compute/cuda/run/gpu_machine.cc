@@ -2,6 +2,7 @@
 #include "compute/cuda/run/gpu_machine.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ uint64_t WordAt(const std::byte* at) {
 struct GpuMachine::Running {
   const Work& work;
   bool launched = false;  // its first kernel is queued
+  // Steps that are not told of, in order, each with the mark behind its launches.
+  struct Untold {
+    uint64_t mark = 0;
+    size_t step = 0;
+  };
+  std::deque<Untold> untold = {};
 
   std::byte* AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) {
@@ -92,13 +99,13 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
       break;
     }
     status = QueueAll(run, work.program.CommandsOf(step, step + 1));
-    // Whoever hears of steps begins transfers of what they have made.
-    if (status.ok() && work.step_over) {
-      status = AwaitQueued();
-      if (status.ok()) work.step_over(step);
-    }
+    if (status.ok() && work.step_over) status = EndStep(run, step);
   }
   if (status.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
+  // Each is told of at once, not when all are over: transfers begin then.
+  while (!run.untold.empty() && stream_->AwaitMark(run.untold.front().mark).ok()) {
+    if (const absl::Status told = TellSteps(run); !told.ok()) break;
+  }
   // What was queued uses the memory that the caller has lent, however the run ends.
   status.Update(Await());
   return status;
@@ -177,6 +184,20 @@ absl::Status GpuMachine::EndPart() {
   queued_ = 0;
   RETURN_IF_ERROR(stream_->Mark());
   if (stream_->marked() > kAhead) return stream_->AwaitMark(stream_->marked() - kAhead);
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::EndStep(Running& run, size_t step) {
+  if (queued_ > 0) RETURN_IF_ERROR(EndPart());
+  run.untold.push_back({stream_->marked(), step});
+  return TellSteps(run);
+}
+
+absl::Status GpuMachine::TellSteps(Running& run) {
+  ASSIGN_OR_RETURN(const uint64_t reached, stream_->Reached());
+  for (; !run.untold.empty() && run.untold.front().mark <= reached; run.untold.pop_front()) {
+    run.work.step_over(run.untold.front().step);
+  }
   return absl::OkStatus();
 }
 

@@ -68,8 +68,8 @@ class GpuMachine {
     // may share it, since they have their turns on one stream.
     absl::Span<std::byte> scratch;
     MayGoOn may_go_on = nullptr;  // asked before each launch
-    // Called when a step's launches are over, in order. A step that is a transfer is no work here:
-    // its turn has come then.
+    // Called for each step, in order, once its launches are over, while later steps are under way.
+    // A step that is a transfer is no work here: it is over with the step before it.
     StepOver step_over = nullptr;
     // Whether Run may return before the run is over; only of a run without `step_over`. The memory
     // of buffers and scratch must stay until it is.
@@ -116,6 +116,10 @@ class GpuMachine {
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
   // Ends a part: at most kAhead are queued afterwards.
   absl::Status EndPart();
+  // The step's launches are queued: has whoever hears of steps hear of it when they are over.
+  absl::Status EndStep(Running& run, size_t step);
+  // Tells of the steps that are over.
+  absl::Status TellSteps(Running& run);
   // Blocks until all that was queued is over, also what a run has queued that goes on.
   absl::Status AwaitQueued();
   // Has the GPU say when the run that was begun last is over. False if it cannot.

@@ -30,6 +30,7 @@ namespace {
 using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 CompileChild::Options CompilerOptions() {
   CompileChild::Options options;
@@ -172,6 +173,38 @@ TEST_F(GpuMachineTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
                 values.push_back(ValueOf(memory, step + 1));
               }).ok());
   EXPECT_THAT(values, ElementsAre(2, 4, 8));
+}
+
+TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<size_t> told;
+  fake_cuda_hold_copies(1);
+  int asked = 0;
+  const auto may_go_on = [&] {
+    if (++asked < 3) return true;
+    EXPECT_THAT(told, IsEmpty()) << "the first step is under way";
+    fake_cuda_hold_copies(0);
+    return true;
+  };
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside, may_go_on, [&](size_t step) { told.push_back(step); }).ok());
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(told, ElementsAre(0, 1, 2));
+}
+
+TEST_F(GpuMachineTest, OfARunThatMayNotGoOnTheStepsThatAreOverAreToldOf) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<size_t> told;
+  int asked = 0;
+  GpuMachine::Aside aside;
+  const absl::Status status = Run(
+      made, memory, aside, [&] { return ++asked < 3; }, [&](size_t step) { told.push_back(step); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(told, ElementsAre(0, 1));
 }
 
 TEST_F(GpuMachineTest, ARunThatMayNotGoOnEndsBeforeTheNextLaunch) {
