@@ -101,7 +101,8 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
     status = QueueAll(run, work.program.CommandsOf(step, step + 1));
     if (status.ok() && work.step_over) status = EndStep(run, step);
   }
-  if (status.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
+  const bool may_lag = work.may_lag && !work.step_over;
+  if (status.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
   // Each is told of at once, not when all are over: transfers begin then.
   while (!run.untold.empty() && stream_->AwaitMark(run.untold.front().mark).ok()) {
     if (const absl::Status told = TellSteps(run); !told.ok()) break;

@@ -71,8 +71,8 @@ class GpuMachine {
     // Called for each step, in order, once its launches are over, while later steps are under way.
     // A step that is a transfer is no work here: it is over with the step before it.
     StepOver step_over = nullptr;
-    // Whether Run may return before the run is over; only of a run without `step_over`. The memory
-    // of buffers and scratch must stay until it is.
+    // Whether Run may return before the run is over, which one with `step_over` never does. The
+    // memory of buffers and scratch must stay until it is.
     bool may_lag = false;
   };
   // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it does if
