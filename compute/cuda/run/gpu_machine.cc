@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/executor.h"
 #include "base/status.h"
 
 namespace ferry::compute {
 namespace {
 
 constexpr int kLaunchesOfPart = 8;
+// How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
+// driver is often 100 us late, which the transfer waits for.
+constexpr absl::Duration kLooking = absl::Microseconds(500);
 
 // A word that the GPU writes.
 uint64_t WordAt(const std::byte* at) {
@@ -104,9 +108,7 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   const bool may_lag = work.may_lag && !work.step_over;
   if (status.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
   // Each is told of at once, not when all are over: transfers begin then.
-  while (!run.untold.empty() && stream_->AwaitMark(run.untold.front().mark).ok()) {
-    if (const absl::Status told = TellSteps(run); !told.ok()) break;
-  }
+  while (!run.untold.empty() && AwaitStep(run).ok()) continue;
   // What was queued uses the memory that the caller has lent, however the run ends.
   status.Update(Await());
   return status;
@@ -189,8 +191,26 @@ absl::Status GpuMachine::EndPart() {
 }
 
 absl::Status GpuMachine::EndStep(Running& run, size_t step) {
-  if (queued_ > 0) RETURN_IF_ERROR(EndPart());
+  if (queued_ > 0) {
+    queued_ = 0;
+    RETURN_IF_ERROR(stream_->Mark());
+  }
   run.untold.push_back({stream_->marked(), step});
+  RETURN_IF_ERROR(TellSteps(run));
+  while (!run.untold.empty() && stream_->marked() >= run.untold.front().mark + kAhead) {
+    RETURN_IF_ERROR(AwaitStep(run));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::AwaitStep(Running& run) {
+  const size_t untold = run.untold.size();
+  const absl::Time until = MonotonicNow() + kLooking;
+  while (MonotonicNow() < until) {
+    RETURN_IF_ERROR(TellSteps(run));
+    if (run.untold.size() < untold) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
   return TellSteps(run);
 }
 

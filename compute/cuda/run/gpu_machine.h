@@ -118,6 +118,8 @@ class GpuMachine {
   absl::Status EndPart();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
   absl::Status EndStep(Running& run, size_t step);
+  // Waits until at least one step more is told of.
+  absl::Status AwaitStep(Running& run);
   // Tells of the steps that are over.
   absl::Status TellSteps(Running& run);
   // Blocks until all that was queued is over, also what a run has queued that goes on.
