@@ -383,7 +383,8 @@ void Daemon::Impl::MakeJobs() {
                         .compiler = compiler,
                         .host = {.home = host_compute.lane, .runner = host_compute.runner},
                         .gpus = {},
-                        .kernels = kernels.get()};
+                        .kernels = kernels.get(),
+                        .barred = barred.get()};
   for (const auto& [id, thread] : gpu_compute) {
     homes.gpus.emplace(id, JobTable::Computing{thread->lane, thread->runner});
   }
@@ -423,6 +424,7 @@ absl::Status Daemon::Impl::MakeServers() {
       .gpus = GpusText(devices, nvml.get(), gpus_missing),
       .nccl = nccl.api == nullptr ? nccl.missing : nccl.api->version_text(),
       .programs = compute::DescribeCpu(JobThreads(config)),
+      .barred = *barred,
       .nvml = nvml.get(),
       .dump =
           [this] {

@@ -72,6 +72,19 @@ const GpuInfo* FindGpu(const std::vector<GpuInfo>& found, const std::string& nam
   return nullptr;
 }
 
+std::unique_ptr<BarredPrograms> OpenBarred(const std::string& path) {
+  auto barred = std::make_unique<BarredPrograms>(path);
+  for (const std::string& warning : barred->warnings()) {
+    FERRY_LOG(warn, "programs.barred", "{}", warning);
+  }
+  if (barred->size() > 0) {
+    FERRY_LOG(warn, "programs.barred",
+              "{} do not run on GPUs, since a GPU was lost at them (ferryctl program barred)",
+              barred->size());
+  }
+  return barred;
+}
+
 }  // namespace
 
 absl::Status Daemon::Impl::GoWithoutGpus(const absl::Status& why) {
@@ -170,13 +183,16 @@ Daemon::Impl::ComputeThread::ComputeThread(Impl& daemon, const std::string& name
 }
 
 void Daemon::Impl::MakeGpuCompute() {
+  barred = OpenBarred(Path("barred-programs"));
+  bar_at_loss = std::make_unique<BarAtLoss>(*barred);
   for (const auto& device : devices.list) {
     if (device->gpu == nullptr) continue;
     const GpuInfo& gpu = device->gpu->info();
     if (!compute::GpuArchOf(gpu.major, gpu.minor).ok()) continue;  // it runs no programs
-    gpu_compute[device->id] =
-        std::make_unique<ComputeThread>(*this, absl::StrCat("compute ", device->id.value()),
-                                        std::make_unique<GpuComputer>(*device->gpu));
+    auto computer = std::make_unique<GpuComputer>(*device->gpu);
+    bar_at_loss->Add(device->id, *computer);
+    gpu_compute[device->id] = std::make_unique<ComputeThread>(
+        *this, absl::StrCat("compute ", device->id.value()), std::move(computer));
   }
   if (gpu_compute.empty()) return;
   compute::KernelStore::Options options;

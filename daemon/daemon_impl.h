@@ -17,6 +17,8 @@
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/drainer.h"
+#include "daemon/job/bar_at_loss.h"
+#include "daemon/job/barred_programs.h"
 #include "daemon/job/job_runner.h"
 #include "daemon/job/job_table.h"
 #include "daemon/local_devices.h"
@@ -92,7 +94,7 @@ struct Daemon::Impl {
   void MakePeers(PeerId self, std::vector<PeerConfig> nodes);
   void MakeDriver(DeviceMap map);
   void MakeJobs();
-  // The threads that compute programs on GPUs, and the kernels.
+  // The threads that compute programs on GPUs, the kernels, and the programs that are barred.
   void MakeGpuCompute();
   void MakeDrainer();
   absl::Status MakeServers();
@@ -182,8 +184,11 @@ struct Daemon::Impl {
   LocalDevices devices;
   // Machine code of kernels; null without GPUs. Used on `compiler`.
   std::unique_ptr<compute::KernelStore> kernels;
+  // Made once the runtime directory is this daemon's.
+  std::unique_ptr<BarredPrograms> barred;
   std::map<GlobalDeviceId, std::unique_ptr<ComputeThread>> gpu_compute;
-  std::unique_ptr<SessionSink> sink;  // what `sessions` needs of the other parts
+  std::unique_ptr<BarAtLoss> bar_at_loss;  // of what `gpu_compute` computes
+  std::unique_ptr<SessionSink> sink;       // what `sessions` needs of the other parts
   std::unique_ptr<SessionTable> sessions;
   std::unique_ptr<PeerTable> peers;
   std::unique_ptr<TransferDriver> driver;

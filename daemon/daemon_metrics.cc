@@ -74,6 +74,12 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
   AddSample(compiled, {{"result", "ok"}}, AsDouble(counts.compiled));
   AddSample(compiled, {{"result", "refused"}}, AsDouble(counts.refused_programs));
   families.push_back(std::move(compiled));
+  families.push_back(GaugeFamily("ferry_programs_barred",
+                                 "Programs that do not run on GPUs, since a GPU was lost at them",
+                                 AsDouble(barred->size())));
+  families.push_back(CounterFamily("ferry_barred_refusals_total",
+                                   "Compiles and runs that were refused as barred",
+                                   AsDouble(barred->refusals())));
 }
 
 void Daemon::Impl::ExportSessions(std::vector<prometheus::MetricFamily>& families) {

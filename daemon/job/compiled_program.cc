@@ -121,6 +121,9 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits, con
   auto made = std::make_shared<CompiledProgram>();
   const compute::Fingerprint fingerprint = compute::FingerprintOf(program);
   made->fingerprint.assign(fingerprint.begin(), fingerprint.end());
+  if (target.barred != nullptr) {
+    if (absl::Status may = target.barred->Check(made->fingerprint); !may.ok()) return Refuse(may);
+  }
   compute::Program simplified = compute::Simplify(program);
   made->cost = compute::CostOf(simplified);
   if (absl::Status ready = MakeFor(target, simplified, limits, *made); !ready.ok()) {

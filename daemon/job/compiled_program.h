@@ -25,6 +25,7 @@
 #include "compute/plan/transfers.h"
 #include "compute/program/cost.h"
 #include "compute/program/program.h"
+#include "daemon/job/barred_programs.h"
 #include "daemon/post.h"
 
 namespace ferry {
@@ -79,6 +80,8 @@ struct CompiledProgram {
 struct Target {
   std::optional<compute::GpuArch> gpu;
   compute::KernelStore* kernels = nullptr;  // set if `gpu` is; used on the compiler's thread alone
+  // Programs that are not to run there; null: all may.
+  const BarredPrograms* barred = nullptr;
 
   std::string name() const { return gpu ? std::string(gpu->name) : "host"; }
 };

@@ -34,9 +34,12 @@ absl::Status GpuComputer::Do(const Run& run) {
   home_.Check();
   Name& name = names_[(machine_.begun() + 1) % names_.size()];
   name.job.store(run.job.value(), std::memory_order_relaxed);
-  uint64_t program = 0;
-  std::memcpy(&program, run.program.fingerprint.data(), sizeof(program));
-  name.program.store(program, std::memory_order_relaxed);
+  name.uid.store(run.uid, std::memory_order_relaxed);
+  for (size_t i = 0; i < name.program.size(); ++i) {
+    uint64_t part = 0;
+    std::memcpy(&part, run.program.fingerprint.data() + i * sizeof(part), sizeof(part));
+    name.program[i].store(part, std::memory_order_relaxed);
+  }
   compute::GpuMachine::Aside aside{run.aside.wanted, run.aside.put, run.aside.step};
   const absl::Status status = machine_.Run({.program = *run.program.gpu,
                                             .begin = run.program.BeginOf(run.section),
@@ -52,19 +55,35 @@ absl::Status GpuComputer::Do(const Run& run) {
   return status;
 }
 
+std::string GpuComputer::FingerprintOf(const Name& name) {
+  std::string fingerprint;
+  for (const std::atomic<uint64_t>& part : name.program) {
+    const uint64_t bytes = part.load(std::memory_order_relaxed);
+    fingerprint.append(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
+  }
+  return fingerprint;
+}
+
 std::string GpuComputer::UnderWay() const {
   const uint64_t begun = machine_.begun();
   std::string text;
   for (uint64_t number = machine_.current(); number <= begun; ++number) {
-    const Name& name = names_[number % names_.size()];
+    const Name& name = NameOf(number);
     const TransferId job(name.job.load(std::memory_order_relaxed));
-    const uint64_t program = name.program.load(std::memory_order_relaxed);
-    absl::StrAppend(
-        &text, text.empty() ? absl::StrCat(device_.info().uuid_text(), " ran ") : ", then ", "job ",
-        SequenceOf(job), " of session ", SessionOf(job).value(), " (program ",
-        absl::BytesToHexString({reinterpret_cast<const char*>(&program), sizeof(program)}), ")");
+    absl::StrAppend(&text,
+                    text.empty() ? absl::StrCat(device_.info().uuid_text(), " ran ") : ", then ",
+                    "job ", SequenceOf(job), " of session ", SessionOf(job).value(), " (program ",
+                    absl::BytesToHexString(FingerprintOf(name).substr(0, sizeof(uint64_t))), ")");
   }
   return text;
+}
+
+std::optional<GpuComputer::AtWork> GpuComputer::at_work() const {
+  const uint64_t number = machine_.current();
+  if (number > machine_.begun()) return std::nullopt;
+  const Name& name = NameOf(number);
+  return AtWork{TransferId(name.job.load(std::memory_order_relaxed)),
+                name.uid.load(std::memory_order_relaxed), FingerprintOf(name)};
 }
 
 absl::StatusOr<std::byte*> GpuComputer::Make(uint64_t bytes) {

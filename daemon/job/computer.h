@@ -34,6 +34,7 @@ class Computer : public ScratchMaker {
   // The run of one section of a program. The sections before must be over.
   struct Run {
     TransferId job;
+    uint32_t uid = 0;  // the user whose session posted it
     const CompiledProgram& program;
     size_t section = 0;
     // By buffer, of the buffer's size. Nobody else may touch it, except to read what the section
@@ -98,19 +99,32 @@ class GpuComputer : public Computer {
   void Free(std::byte* memory, uint64_t bytes) override;
   void LetGo() override;
 
+  struct AtWork {
+    TransferId job;
+    uint32_t uid = 0;
+    std::string fingerprint;  // 32 bytes
+  };
+  // The run that the GPU is at: of those that are under way, the oldest. Nothing: none is. Any
+  // thread, also after the GPU was lost.
+  std::optional<AtWork> at_work() const;
+  const CudaDevice& device() const { return device_; }
+
  private:
   // What a run is called if the GPU is lost while it is under way: read by any thread then.
   struct Name {
-    std::atomic<uint64_t> job{0};      // TransferId
-    std::atomic<uint64_t> program{0};  // the first 8 bytes of its fingerprint, as they are
+    std::atomic<uint64_t> job{0};  // TransferId
+    std::atomic<uint32_t> uid{0};
+    std::array<std::atomic<uint64_t>, 4> program = {};  // its fingerprint, as its bytes are
   };
+  const Name& NameOf(uint64_t number) const { return names_[number % names_.size()]; }
+  static std::string FingerprintOf(const Name& name);
   // Runs that are under way, the oldest first: it is the one that runs.
   std::string UnderWay() const;
 
   const CudaDevice& device_;
   compute::GpuMachine machine_;
   std::array<Name, 16> names_;  // by number modulo their count, of the runs that were begun last
-  const LossStory story_{[this] { return UnderWay(); }};
+  const LossStory story_{[this](const LossStory::Loss&) { return UnderWay(); }};
   // By its address.
   absl::flat_hash_map<std::byte*, std::unique_ptr<DeviceMemory>> scratch_;
   [[no_unique_address]] HomeChecker home_;

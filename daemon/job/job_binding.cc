@@ -313,6 +313,12 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
   for (size_t run = 0; run < batch.jobs.size(); ++run) {
     if (batch.bad_entries.contains(run)) continue;
     const JobSpec& job = batch.jobs[run];
+    if (target.barred != nullptr) {
+      if (absl::Status may = target.barred->Check(job.fingerprint); !may.ok()) {
+        violations.push_back({absl::StrCat("runs[", run, "].fingerprint"), std::move(may)});
+        continue;
+      }
+    }
     std::shared_ptr<const CompiledProgram> program = cache.Find(job.fingerprint, target.name());
     if (program == nullptr) {
       violations.push_back(

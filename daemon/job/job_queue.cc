@@ -80,7 +80,8 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
                        device = job.device->id, memory = hooks_.memory(job), section, scratch,
-                       step_over = hooks_.step_over(job), stop = &job.stop, others = &job.others] {
+                       step_over = hooks_.step_over(job), stop = &job.stop, others = &job.others,
+                       uid = job.spec.uid] {
     // The program stays until the run is over.
     const auto over = [this, id, &place, program](std::optional<absl::Status> status,
                                                   uint64_t left) {
@@ -91,7 +92,8 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
     if (!place.Begin()) return over(std::nullopt, 0);
     FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes(),
                                  absl::StrCat("device ", device.value()));
-    homes_.runner.Run({id, *program, section, memory, scratch, step_over, stop, others}, over);
+    homes_.runner.Run(
+        {id, *program, section, memory, scratch, step_over, stop, others, nullptr, uid}, over);
   });
 }
 

@@ -155,7 +155,7 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   aside.wanted = [&slice] { return slice.IsOver(); };
   // A run that was put aside has scratch of its own, which goes when it is over.
   const absl::Status status =
-      computer_->Do({job.id, job.program, job.section, job.memory, scratch, job.step_over,
+      computer_->Do({job.id, job.uid, job.program, job.section, job.memory, scratch, job.step_over,
                      may_go_on, job.from_constants, aside, aside_run == nullptr});
   if (!status.ok() || !aside.put) {
     LetGo(job.id, aside_run);
@@ -339,7 +339,8 @@ void JobRunner::Fire(ArmedJob& armed) {
                 .memory = job.memory,
                 .step_over = std::move(step_over),
                 .stop = job.stop,
-                .from_constants = armed.from_constants ? &*armed.from_constants : nullptr},
+                .from_constants = armed.from_constants ? &*armed.from_constants : nullptr,
+                .uid = job.uid},
                armed.aside_run, run);
   if (run.number > 0) {
     under_way_.push_back(std::move(run));

@@ -98,6 +98,7 @@ class JobRunner : public Poller {
     std::vector<Joint> joints;
     // If it is true, a firing that runs ends; outlives Disarm.
     const std::atomic<bool>* stop = nullptr;
+    uint32_t uid = 0;  // the user of its session
   };
   // Has the lane hear a doorbell from now on, or not any more.
   using Listen = std::function<void(const Doorbell&, bool hear)>;
@@ -132,6 +133,7 @@ class JobRunner : public Poller {
     const std::atomic<bool>* stop = nullptr;  // if it is true, the job ends before its next launch
     const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
     compute::HostProgram::FromConstants* from_constants = nullptr;
+    uint32_t uid = 0;  // the user of its session
   };
   // `left`: the work that is left if the job was put aside (the status is OK then), else 0.
   // RESOURCE_EXHAUSTED/DEVICE_MEMORY if there was no memory to lend. CANCELLED, with how far it

@@ -68,7 +68,7 @@ absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
 Target JobTable::TargetOf(GlobalDeviceId id) const {
   const CudaDevice* const gpu = devices_.Find(id)->gpu;
   if (gpu == nullptr) return {};
-  return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels};
+  return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels, homes_.barred};
 }
 
 void JobTable::CheckAlignment(const std::vector<BoundJob>& bound,
@@ -122,8 +122,10 @@ void JobTable::Compile(GlobalDeviceId device, ProgramSource source, bool keep,
   }
   if (!refused.status.ok()) return done(std::move(refused));
   ++compiling_;
-  homes_.compiler.Post([this, source = std::move(source), limits = limits_,
-                        target = TargetOf(device), keep, done = std::move(done)]() mutable {
+  Target target = TargetOf(device);
+  if (!keep) target.barred = nullptr;  // a plan of it may be looked at
+  homes_.compiler.Post([this, source = std::move(source), limits = limits_, target, keep,
+                        done = std::move(done)]() mutable {
     CompileResult result = CompileProgram(source, limits, target);
     homes_.control.Post([this, keep, result = std::move(result), done = std::move(done)]() mutable {
       --compiling_;

@@ -63,6 +63,8 @@ class JobTable {
     std::map<GlobalDeviceId, Computing> gpus;  // of each GPU
     // Machine code of kernels; used on `compiler`. Null: there are no GPUs.
     compute::KernelStore* kernels = nullptr;
+    // Programs that GPUs do not run; null: they run all.
+    const BarredPrograms* barred = nullptr;
   };
   struct Hooks {
     // Gives a job's ending to its session. OnOver is called for it afterwards.

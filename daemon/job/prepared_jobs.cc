@@ -33,8 +33,8 @@ void PreparedJobs::Add(Session& session, uint32_t number, const std::vector<Job*
       other.batch->SetJoined(true);
       if (!sends) other.batch->Define(1);
     }
-    armed.push_back(
-        {job.id, job.spec.priority, job.program, hooks_.memory(job), job.joints, &job.stop});
+    armed.push_back({job.id, job.spec.priority, job.program, hooks_.memory(job), job.joints,
+                     &job.stop, job.spec.uid});
   }
   batch.look = control_.Now();
   next_look_ = std::min(next_look_, batch.look);

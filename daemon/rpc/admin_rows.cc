@@ -145,6 +145,20 @@ void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, pb::ListJobsRes
   out->set_total_programs(programs.size());
 }
 
+void SetBarred(const BarredProgram& program, pb::BarredProgramRow* out) {
+  out->set_fingerprint(program.fingerprint);
+  out->set_global_device_id(program.device.value());
+  out->set_gpu(program.gpu);
+  out->set_target(program.target);
+  out->set_uid(program.uid);
+  out->set_session_id(SessionOf(program.job).value());
+  out->set_job_id(SequenceOf(program.job));
+  SetTime(program.when, out->mutable_time());
+  out->set_error(Printable(program.what));
+  out->set_suspects(program.suspects);
+  out->set_losses(program.losses);
+}
+
 void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
                 pb::ListMembersResponse* out) {
   const Members::Places& places = driver.engine().view().members().places();

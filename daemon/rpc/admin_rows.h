@@ -36,6 +36,7 @@ void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);
 void SetProgram(const CompiledProgram& program, admin::v1::ProgramRow* out);
 // Lists at most `limit` rows, and says how many there are in all.
 void SetJobs(const JobTable& jobs, absl::Time now, size_t limit, admin::v1::ListJobsResponse* out);
+void SetBarred(const BarredProgram& program, admin::v1::BarredProgramRow* out);
 void SetMembers(const TransferDriver& driver, absl::Time now, size_t limit,
                 admin::v1::ListMembersResponse* out);
 void SetReloaded(const Reloaded& reloaded, admin::v1::ReloadResponse* out);

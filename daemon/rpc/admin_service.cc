@@ -203,6 +203,22 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
     });
   }
 
+  grpc::ServerUnaryReactor* ListBarredPrograms(grpc::CallbackServerContext* context,
+                                               const pb::ListBarredProgramsRequest*,
+                                               pb::ListBarredProgramsResponse* response) override {
+    for (const BarredProgram& program : core_.barred.List()) {
+      SetBarred(program, response->add_programs());
+    }
+    return Finish(context, absl::OkStatus());
+  }
+
+  // Writes a file of at most 256 short lines, here on gRPC's thread: control must not wait for it.
+  grpc::ServerUnaryReactor* ReleasePrograms(grpc::CallbackServerContext* context,
+                                            const pb::ReleaseProgramsRequest* request,
+                                            pb::ReleaseProgramsResponse* response) override {
+    return Finish(context, Release(core_.barred, *request, response));
+  }
+
   grpc::ServerUnaryReactor* ListMembers(grpc::CallbackServerContext* context,
                                         const pb::ListMembersRequest* request,
                                         pb::ListMembersResponse* response) override {
@@ -370,9 +386,7 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* context,
                                         const pb::SetLogLevelRequest* request,
                                         pb::SetLogLevelResponse*) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(::ferry::SetLogLevel(request->level())));
-    return reactor;
+    return Finish(context, ::ferry::SetLogLevel(request->level()));
   }
 
  private:
@@ -453,6 +467,13 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                                core_.rpc.sessions.all().LargestHolders(device)))));
       });
     });
+    return reactor;
+  }
+
+  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                          const absl::Status& status) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(status));
     return reactor;
   }
 

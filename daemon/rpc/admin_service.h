@@ -11,6 +11,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/drain.h"
+#include "daemon/job/barred_programs.h"
 #include "daemon/local_devices.h"
 #include "daemon/peer/peer_table.h"
 #include "daemon/reload_queue.h"
@@ -27,10 +28,11 @@ struct AdminCore {
   PeerTable& peers;
   Incarnation incarnation;
   absl::Time started;
-  std::string ucx;                    // its version, or why there is no UCX
-  std::string gpus;                   // how many GPUs there are, or why there are none
-  std::string nccl;                   // its version, or why there is no NCCL
-  std::string programs;               // what runs programs on host devices
+  std::string ucx;       // its version, or why there is no UCX
+  std::string gpus;      // how many GPUs there are, or why there are none
+  std::string nccl;      // its version, or why there is no NCCL
+  std::string programs;  // what runs programs on host devices
+  BarredPrograms& barred;
   const Nvml* nvml;                   // null if there is no NVML
   std::function<std::string()> dump;  // on control
   // On control: as Drain's Join, Leave and TakeBack.

@@ -3,9 +3,11 @@
 
 #include <limits>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -68,6 +70,22 @@ absl::Status Close(RpcCore& core, const admin::v1::CloseSessionRequest& request,
   }
   response->set_in_flight(session->use().transfers_in_flight);
   core.sessions.CloseByOperator(session->id());
+  return absl::OkStatus();
+}
+
+absl::Status Release(BarredPrograms& barred, const admin::v1::ReleaseProgramsRequest& request,
+                     admin::v1::ReleaseProgramsResponse* response) {
+  const std::vector<std::string> named(request.fingerprints().begin(),
+                                       request.fingerprints().end());
+  if (named.size() > BarredPrograms::kMost) {
+    return FieldError("fingerprints", absl::StrCat("release ", named.size(), " programs: at most ",
+                                                   BarredPrograms::kMost, " are barred"));
+  }
+  ASSIGN_OR_RETURN(const size_t released,
+                   named.empty() ? barred.ReleaseAll() : barred.Release(named));
+  FERRY_LOG(info, "programs.released", "an operator let GPUs run {} barred programs again",
+            released);
+  response->set_released(static_cast<uint32_t>(released));
   return absl::OkStatus();
 }
 

@@ -87,9 +87,30 @@ bool IsSticky(CUresult result) {
   }
 }
 
-[[noreturn]] void EndProcess(absl::string_view doing, const std::string& what) {
-  const std::string story = LossStory::All();
+// Whether such an error is that of a kernel, and not of hardware or the driver. A faulty memory and
+// a lost link are sticky too, whatever runs.
+bool IsFault(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+      return true;
+    default:
+      return false;
+  }
+}
+
+[[noreturn]] void EndProcess(absl::string_view doing, const std::string& what, bool fault) {
   FlightRecorder::Get().Record("cuda.lost", 0, 0, 0, what);
+  const std::string story =
+      LossStory::All({absl::StrCat(doing, ": ", what), fault, LossStory::gpu_of_thread()});
   FERRY_LOG(err, "daemon.cuda_lost", "{}: {}: the GPUs of this process are lost, it ends{}",
             std::string(doing), what, story);
   fprintf(stderr,
@@ -130,7 +151,7 @@ std::string CudaErrorText(const CudaApi& api, CUresult result) {
 
 absl::Status CudaError(const CudaApi& api, CUresult result, absl::string_view doing) {
   const std::string what = CudaErrorText(api, result);
-  if (IsSticky(result)) EndProcess(doing, what);
+  if (IsSticky(result)) EndProcess(doing, what, IsFault(result));
   const std::string text = absl::StrCat(doing, ": ", what);
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:

@@ -18,6 +18,7 @@
 #include "device/cuda/cuda_copier.h"
 #include "device/cuda/cuda_engine.h"
 #include "device/cuda/cuda_memory.h"
+#include "device/cuda/loss_story.h"
 #include "device/cuda/nvml.h"
 
 namespace ferry {
@@ -152,6 +153,7 @@ CudaDevice::~CudaDevice() {
 std::string CudaDevice::Name() const { return info_.uuid_text(); }
 
 void CudaDevice::MakeCurrent() const {
+  LossStory::AtGpu(info_.ordinal);
   const CUresult result = api_.cuCtxSetCurrent(context_);
   // If the GPUs are lost, this says so and ends the process.
   if (result != CUDA_SUCCESS) CudaError(api_, result, "make a context current").IgnoreError();

@@ -16,6 +16,8 @@ struct Stories {
   std::vector<const LossStory*> all ABSL_GUARDED_BY(mutex);
 };
 
+thread_local int gpu_of_this_thread = -1;
+
 // Never destroyed: GPUs may be lost while the process exits.
 Stories& Get() {
   static Stories& stories = *new Stories();
@@ -24,7 +26,7 @@ Stories& Get() {
 
 }  // namespace
 
-LossStory::LossStory(std::function<std::string()> tell) : tell_(std::move(tell)) {
+LossStory::LossStory(Tell tell) : tell_(std::move(tell)) {
   MutexLock lock(Get().mutex);
   Get().all.push_back(this);
 }
@@ -34,13 +36,18 @@ LossStory::~LossStory() {
   std::erase(Get().all, this);
 }
 
-std::string LossStory::All() {
+std::string LossStory::All(const Loss& loss) {
   MutexLock lock(Get().mutex);
   std::string text;
   for (const LossStory* story : Get().all) {
-    if (const std::string told = story->tell_(); !told.empty()) absl::StrAppend(&text, "; ", told);
+    if (const std::string told = story->tell_(loss); !told.empty())
+      absl::StrAppend(&text, "; ", told);
   }
   return text;
 }
+
+void LossStory::AtGpu(int ordinal) { gpu_of_this_thread = ordinal; }
+
+int LossStory::gpu_of_thread() { return gpu_of_this_thread; }
 
 }  // namespace ferry

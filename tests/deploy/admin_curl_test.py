@@ -24,6 +24,8 @@ CALLS = {
     "ListTransfers": ({"limit": 10}, "{}"),
     "ListJobs": ({}, "{}"),
     "ListMembers": ({}, "{}"),
+    "ListBarredPrograms": ({}, "{}"),
+    "ReleasePrograms": ({"fingerprints": ["AAAAAAAAAAA="]}, 5),
     "ExplainRoute": ({"srcGlobalDeviceId": 0, "dstGlobalDeviceId": 1, "bytes": 8}, "ROUTE_LOCAL"),
     "ListComms": ({}, "{}"),
     "WarmComm": ({"deviceId": 0, "otherDeviceId": 1}, 3),

@@ -70,6 +70,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.fail_map = number;
     } else if (key == "fail_context") {
       settings.fail_context = number;
+    } else if (key == "bad_kernels") {
+      settings.bad_kernels = value;
     } else if (key == "sticky") {
       settings.sticky = number;
     } else {

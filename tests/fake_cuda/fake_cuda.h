@@ -35,6 +35,8 @@
 //   fail_context=N   the Nth opening of a context from now is refused
 //   sticky=N         the Nth copy or launch from now fails as hardware does: the process's GPUs are
 //                    lost, and every later call answers ECC_UNCORRECTABLE; 0 takes that back
+//   bad_kernels=PATH while the file exists, kernels of programs touch what they must not
+//                    (ILLEGAL_ADDRESS), by which the process's GPUs are lost
 //
 // GPUs 0 and 1 of the machine are at NUMA node 0, GPUs 2 and 3 at node 1, and so on.
 //

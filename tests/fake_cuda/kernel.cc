@@ -39,7 +39,7 @@ CUresult LaunchHostKernel(CUstream_st& stream, const std::shared_ptr<HostKernel>
     AwaitGate(*queue);
     if (queue->dropped || state.sticky != CUDA_SUCCESS) return;
     kernel->Run(blocks, threads, values);
-    if (fatal) state.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (fatal || HasBadKernels()) state.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
   });
   return CUDA_SUCCESS;
 }

@@ -46,6 +46,7 @@ struct Settings {
   uint64_t kernel_us = 0;  // waited before a kernel starts, as beside another process's
   std::string gate;
   std::string open_gate;
+  std::string bad_kernels;
   uint64_t fail_copy = 0;
   uint64_t fail_import = 0;
   uint64_t unknown_handle = 0;
@@ -205,6 +206,8 @@ void Enqueue(CUstream_st& stream, std::function<void()> work);
 // Waits while a test holds copies back.
 void AwaitGate(const StreamQueue& queue);
 void AwaitOpenGate();
+// Whether kernels of programs touch what they must not.
+bool HasBadKernels();
 void Drain(StreamQueue& queue);
 CUresult MakeStream(CUcontext context, unsigned flags, int priority, CUstream* stream);
 // Waits until streams may run although some are parked.

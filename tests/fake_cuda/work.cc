@@ -30,6 +30,8 @@ void AwaitGate(const StreamQueue& queue) {
   }
 }
 
+bool HasBadKernels() { return Closed(&Settings::bad_kernels); }
+
 void AwaitOpenGate() {
   while (Closed(&Settings::open_gate)) std::this_thread::sleep_for(kLook);
 }

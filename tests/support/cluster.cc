@@ -99,6 +99,7 @@ const char* ClockStepLibrary() { return CLOCK_STEP_LIBRARY; }
 const char* StaleBytesLibrary() { return STALE_BYTES_LIBRARY; }
 const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
 const char* FakeNcclLibrary() { return FAKE_NCCL_LIBRARY; }
+const char* FakeNvrtcLibrary() { return FAKE_NVRTC_LIBRARY; }
 
 Node::Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn)
     : name_(std::move(name)), directory_(std::move(directory)), spawn_(std::move(spawn)) {
@@ -139,6 +140,11 @@ void Node::Stop() {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
     EXPECT_FALSE(entry.is_socket()) << "left behind: " << entry.path();
   }
+}
+
+void Node::ExpectLoss(int signal) {
+  EXPECT_EQ(process_->Wait(), std::optional<int>(128 + signal)) << name_;
+  process_ = nullptr;
 }
 
 void Node::ExpectNoCrash() {

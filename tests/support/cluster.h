@@ -57,6 +57,8 @@ class Node {
   }
   void Signal(int signal) { process_->Signal(signal); }
   bool running() { return process_ != nullptr && process_->Running(); }
+  // Waits until the daemon has ended by itself, by this signal, as the test wanted it.
+  void ExpectLoss(int signal);
   // Expects that the daemon runs, or that the test has ended it.
   void ExpectNoCrash();
   // Waits until no sessions, arenas and transfers are left; false if that takes too long.
@@ -123,5 +125,6 @@ const char* ClockStepLibrary();   // tests/support/clock_step
 const char* StaleBytesLibrary();  // tests/support/stale_bytes
 const char* FakeCudaLibrary();    // tests/fake_cuda
 const char* FakeNcclLibrary();    // tests/fake_nccl
+const char* FakeNvrtcLibrary();   // tests/fake_cuda
 
 }  // namespace ferry::testing

@@ -127,7 +127,7 @@ class ProgramCommand : public Command {
   ProgramCommand()
       : Command("program",
                 "Checks a compute program, prints or plans it, runs or times it; lists the "
-                "daemon's") {}
+                "daemon's, and releases those that are barred from GPUs") {}
 
   void Define(CLI::App& app) override {
     app.require_subcommand(1);
@@ -178,7 +178,15 @@ class ProgramCommand : public Command {
     bench->callback([this] { act_ = Act::kBench; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
     list->callback([this] { act_ = Act::kList; });
-    list->fallthrough();
+    CLI::App* barred = app.add_subcommand(
+        "barred",
+        "The programs that the daemon does not run on GPUs, since a GPU was lost at them");
+    barred->callback([this] { act_ = Act::kBarred; });
+    CLI::App* release = app.add_subcommand("release", "Lets GPUs run barred programs again");
+    release->add_option("program", released_, "Its fingerprint, or at least its first 16 digits");
+    release->add_flag("--all", release_all_, "All programs that are barred");
+    release->callback([this] { act_ = Act::kRelease; });
+    for (CLI::App* sub : {list, barred, release}) sub->fallthrough();
     for (CLI::App* sub : {check, print, plan, run, bench}) {
       sub->add_option("file", path_, "The program's text, - for stdin")->required();
       sub->fallthrough();
@@ -187,8 +195,8 @@ class ProgramCommand : public Command {
 
   absl::StatusOr<int> Run(const Globals& globals) override {
     RETURN_IF_ERROR(CheckFlags(globals));
-    if (act_ == Act::kList) {
-      ASSIGN_OR_RETURN(const std::string text, ListPrograms(globals));
+    if (act_ == Act::kList || act_ == Act::kBarred || act_ == Act::kRelease) {
+      ASSIGN_OR_RETURN(const std::string text, AskDaemon(globals));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
@@ -230,6 +238,12 @@ class ProgramCommand : public Command {
   }
 
  private:
+  absl::StatusOr<std::string> AskDaemon(const Globals& globals) const {
+    if (act_ == Act::kList) return ListPrograms(globals);
+    if (act_ == Act::kBarred) return ListBarredPrograms(globals);
+    return ReleasePrograms(globals, released_);
+  }
+
   size_t threads() const { return threads_.value_or(1); }
 
   // Flags that together mean nothing, or contradict each other.
@@ -263,6 +277,9 @@ class ProgramCommand : public Command {
     if (dot_ && (kernels_ || globals.json)) {
       return refuse("plan a program: --dot is a picture of its own, without --kernels or --json");
     }
+    if (act_ == Act::kRelease && released_.empty() != release_all_) {
+      return refuse("release programs: either their fingerprints or --all");
+    }
     if (act_ == Act::kPrint && globals.json) {
       return refuse("print a program: it is text, there is no --json of it");
     }
@@ -292,7 +309,7 @@ class ProgramCommand : public Command {
     return absl::StrCat(text, json ? "}\n" : "\n");
   }
 
-  enum class Act { kCheck, kPrint, kPlan, kRun, kBench, kList };
+  enum class Act { kCheck, kPrint, kPlan, kRun, kBench, kList, kBarred, kRelease };
 
   Act act_ = Act::kCheck;
   bool simplified_ = false;
@@ -306,6 +323,8 @@ class ProgramCommand : public Command {
   bool poison_ = false;
   DaemonRun by_daemon_;
   std::string path_;
+  std::vector<std::string> released_;
+  bool release_all_ = false;
   std::vector<std::string> bindings_;
   std::optional<size_t> threads_;
   size_t iterations_ = 7;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs programs by the daemon over files, and lists them.
+// Runs programs by the daemon over files, lists them, and releases those that are barred.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/duration.h"
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
@@ -274,6 +276,59 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
   };
   return absl::StrCat(count(response.total_programs(), "program"), programs.ToString(), "\n",
                       count(response.total_jobs(), "job"), jobs.ToString());
+}
+
+absl::StatusOr<std::string> ListBarredPrograms(const Globals& globals) {
+  namespace admin = ferry::admin::v1;
+  constexpr auto kRight = Table::Align::kRight;
+  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+  admin::ListBarredProgramsResponse response;
+  RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+    return stub.ListBarredPrograms(context, admin::ListBarredProgramsRequest(), &response);
+  }));
+  if (globals.json) return absl::StrCat(MessageJson(response), "\n");
+  if (response.programs().empty()) return std::string("no program is barred from GPUs\n");
+  Table table({{"PROGRAM"},
+               {"DEVICE", kRight},
+               {"GPU"},
+               {"UID", kRight},
+               {"LOST AT"},
+               {"TIMES", kRight},
+               {"SURE"},
+               {"ERROR"}});
+  for (const admin::BarredProgramRow& row : response.programs()) {
+    const absl::Time when = absl::FromUnixMicros(row.time().seconds() * 1'000'000) +
+                            absl::Nanoseconds(row.time().nanos());
+    table.AddRow(
+        {ShortName(row.fingerprint()), absl::StrCat(row.global_device_id()), row.gpu(),
+         absl::StrCat(row.uid()), absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", when, absl::UTCTimeZone()),
+         absl::StrCat(row.losses()),
+         row.suspects() == 1 ? "yes" : absl::StrCat("one of ", row.suspects()), row.error()});
+  }
+  return table.ToString();
+}
+
+absl::StatusOr<std::string> ReleasePrograms(const Globals& globals,
+                                            const std::vector<std::string>& names) {
+  namespace admin = ferry::admin::v1;
+  admin::ReleaseProgramsRequest request;
+  for (const std::string& name : names) {
+    if (name.size() % 2 != 0 || !std::all_of(name.begin(), name.end(), absl::ascii_isxdigit)) {
+      return Error(absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+                   absl::StrCat("release a program: '", name,
+                                "' is not the beginning of a fingerprint, which is an even number "
+                                "of hexadecimal digits"));
+    }
+    request.add_fingerprints(absl::HexStringToBytes(name));
+  }
+  ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
+  admin::ReleaseProgramsResponse response;
+  RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
+    return stub.ReleasePrograms(context, request, &response);
+  }));
+  if (globals.json) return absl::StrCat(MessageJson(response), "\n");
+  return absl::StrCat(response.released(), response.released() == 1 ? " program" : " programs",
+                      " released\n");
 }
 
 }  // namespace ferry::tools

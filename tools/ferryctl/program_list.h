@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's programs and jobs, for people or as JSON. Any thread.
+// The daemon's programs and jobs, for people or as JSON, and those that it does not run on GPUs.
+// Any thread.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/ferryctl/globals.h"
@@ -10,5 +12,11 @@
 namespace ferry::tools {
 
 absl::StatusOr<std::string> ListPrograms(const Globals& globals);
+// The programs that are barred from GPUs.
+absl::StatusOr<std::string> ListBarredPrograms(const Globals& globals);
+// Lets GPUs run barred programs again, which are named by the beginnings of their fingerprints in
+// hexadecimal, or all of them if there are none.
+absl::StatusOr<std::string> ReleasePrograms(const Globals& globals,
+                                            const std::vector<std::string>& names);
 
 }  // namespace ferry::tools
