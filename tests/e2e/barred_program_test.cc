@@ -23,7 +23,7 @@ constexpr uint64_t kBytes = 4096;
 
 std::string Adding(int number) {
   return absl::StrCat(
-      "program 1\nbuffer @x read_write 4096\n%x = input @x : f32[1024]\n"
+      "program 1\nbuffer @x read_write 4096 donated\n%x = input @x : f32[1024]\n"
       "%one = constant splat=",
       number, " : f32[1024]\n%y = add %x, %one\nstore @x, %y\n");
 }
