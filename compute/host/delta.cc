@@ -175,6 +175,7 @@ void RunDeltaApply(const DeltaSizes& sizes, const std::byte* bitmap, const std::
   parts.Run(work, [&](size_t part) {
     ForEachBlock(sizes, bitmap, parts.Begin(part), parts.End(part), changed[part].blocks,
                  [&](uint64_t offset, uint64_t bytes, uint64_t rank) {
+                   if (rank >= sizes.capacity) return;  // a client may change the bitmap meanwhile
                    std::memcpy(data + offset, values + rank * sizes.block, bytes);
                  });
   });
