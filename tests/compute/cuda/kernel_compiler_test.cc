@@ -18,6 +18,7 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/cuda/runs/byte_programs.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
@@ -88,6 +89,7 @@ TEST_P(KernelCompilerTest, AllTemplatesOfAllTypesCompile) {
   SKIP_WITHOUT_NVRTC();
   Sources sources;
   for (const Program& program : testing::KernelPrograms()) sources.AddNarrow(program);
+  for (const Program& program : testing::BytePrograms()) sources.Add(program);
   EXPECT_GT(sources.kernels(), 300u);
   CompileAll(sources, GetParam());
 }
