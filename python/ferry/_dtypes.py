@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ferry.errors import invalid
@@ -17,6 +19,10 @@ class DType(NamedTuple):
     bits: int
     typestr: str
     dlpack: Optional[tuple[int, int]]
+
+    def nbytes(self, shape: Iterable[int]) -> int:
+        """Of so many elements, as they are sent: of less than a byte each, they follow each other."""
+        return (math.prod(shape) * self.bits + 7) // 8
 
 
 ALL = (

@@ -70,6 +70,7 @@ class Arena:
         self.lane: Optional[int] = None
         self.events: Optional[list[int]] = None
         self._free, self._settle, self._pid = lib.ferry_arena_free, _cuda.settle, os.getpid()
+        self._dispose = session.calls.dispose
         self._ending = sys.is_finalizing
 
     def __del__(self) -> None:
@@ -79,7 +80,7 @@ class Arena:
             if self._ending():  # CUDA may be gone, and memory goes with the process
                 return
             self._settle(self.ordinal, self.events)  # what streams still do with it must be over before it is unmapped
-        self._free(self.handle)
+        self._dispose(self._free, self.handle)
 
 
 class ArenaMap:
@@ -121,7 +122,7 @@ class Tensor:
 
     def __init__(self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: DType) -> None:
         self._arena, self._offset, self._dtype, self.shape = arena, offset, dtype, shape
-        self.nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+        self.nbytes = dtype.nbytes(shape)
 
     @property
     def dtype(self) -> str:
@@ -275,6 +276,11 @@ def unpacked(memory: memoryview, elements: int) -> Any:
 
 
 def make_arena(session: Any, device: int, nbytes: int) -> Arena:
+    made: Arena = session.calls(_make_arena, session, device, nbytes)
+    return made
+
+
+def _make_arena(session: Any, device: int, nbytes: int) -> Arena:
     handle = ctypes.c_void_p()
     check(_abi.library().ferry_arena_create(session.handle, device, max(1, nbytes), 0, ctypes.byref(handle)))
     assert handle.value is not None
@@ -289,7 +295,7 @@ def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ..
     offsets = []
     for shape, dtype in wanted:
         offsets.append(ends)
-        nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+        nbytes = dtype.nbytes(shape)
         ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
         if ends > _MOST:
             others = f", {ends} with those before it" if len(offsets) > 1 else ""

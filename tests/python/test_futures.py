@@ -117,7 +117,7 @@ print([thread.name for thread in threading.enumerate()])
 """)
     assert said.startswith("ERROR:ferry:a callback of a ferry.Future, <function <lambda>")
     assert "Traceback (most recent call last)" in said and said.endswith(
-        "True\nb'more'\nb'more'\n['MainThread', 'ferry-futures']\n"
+        "True\nb'more'\nb'more'\n['MainThread', 'ferry-calls', 'ferry-futures']\n"
     )
 
 
@@ -230,3 +230,17 @@ def test_a_failure_that_nobody_hears_is_logged_once(nodes, a, b, key, caplog):
 def test_a_future_that_is_thrown_away_leaves_its_transfers(a, b, key):
     a.send(b"kept", to=2, key=key)
     assert bytes(receive(b, key).result(20).memory) == b"kept"
+
+
+def test_the_routes_of_a_call_are_asked_for_together(a, key, monkeypatch):
+    tensors = [a.empty(16, "uint8") for _ in range(50)]
+    waiting = a.recv(into=a.empty(16, "uint8"), frm=0, key=f"{key}-waits", device=1)
+    sent = a.send(tensors, to=1, key=key)
+    a.recv(tensors, frm=0, key=key, device=1).result(20)
+    sent.result(20)
+    library, asked = ferry._abi.library(), []
+    for name in ("ferry_batch_routes", "ferry_transfer_route"):
+        call = getattr(library, name)
+        monkeypatch.setattr(library, name, lambda *given, call=call: asked.append(given) or call(*given))
+    assert sent.routes() == ("local",) * 50 and len(asked) == 1
+    assert waiting.routes() == ("any",)
