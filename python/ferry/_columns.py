@@ -11,6 +11,7 @@ from ferry import _abi
 from ferry._memory import Tensor
 from ferry._streams import Defined
 from ferry._tree import KEY_BYTES
+from ferry._views import named
 from ferry.errors import invalid
 
 _CALL_BYTES = 900_000
@@ -68,7 +69,7 @@ class Columns:
         if outside.any():
             row = int(numpy.flatnonzero(outside)[0])
             text = f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}"
-            raise invalid(text, f"offsets[{row}]")
+            raise named(invalid(text, f"offsets[{row}]"), Keys(keys)[row])
         ranges = numpy.empty(len(keys), struct_dtype(_abi.Range))
         ranges["arena"], ranges["length"] = tensor._arena.handle, lengths
         ranges["offset"] = offsets + numpy.uint64(tensor._offset)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
 from ferry import _abi
 from ferry._options import c_text, wait_timeout
@@ -29,6 +29,9 @@ from ferry.errors import (
     of_this_end,
     take,
 )
+
+if TYPE_CHECKING:
+    import concurrent.futures
 
 log = logging.getLogger("ferry")
 T = TypeVar("T")
@@ -154,6 +157,9 @@ class Future(Generic[T]):
     """Transfers that are under way, and what they bring: of a receive its tensors, of a send None.
 
     Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
+    asyncio's ``gather``, ``wait_for``, ``shield`` and ``as_completed`` take it as it is; where a task is wanted, as by
+    ``asyncio.wait``, give ``asyncio.ensure_future(future)``, in place of ``create_task``, which takes coroutines alone. For
+    ``concurrent.futures.wait`` and ``as_completed``, and ``asyncio.wrap_future``, give ``future.as_concurrent()``.
     """
 
     _over = True  # of the class, for one that was never begun
@@ -261,10 +267,42 @@ class Future(Generic[T]):
         """
         return tuple(route for post in self._posts for route in post.routes())
 
+    def as_concurrent(self) -> concurrent.futures.Future[T]:
+        """A future of ``concurrent.futures`` that ends as this one does, for what takes no other. Cancelling that one, before
+        it is over, cancels the transfers. Raises what `add_done_callback` does."""
+        import concurrent.futures
+
+        made: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def over(_: Future[T]) -> None:
+            if not made.set_running_or_notify_cancel():
+                return
+            error = self.exception()
+            if error is None:
+                made.set_result(self._value)
+            else:
+                made.set_exception(error.again())
+
+        def cancelled(_: concurrent.futures.Future[T]) -> None:
+            if made.cancelled():
+                self._told = True
+                cancel_soon(self._posts)
+
+        made.add_done_callback(cancelled)
+        self.add_done_callback(over)
+        return made
+
+    @property
+    def _condition(self) -> Any:
+        """What ``concurrent.futures`` looks for in a future of its own."""
+        raise TypeError("concurrent.futures waits for futures of its own: give it ferry.Future.as_concurrent()")
+
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
         not block for long. What it raises is logged, as an error of logger ``ferry``, and disturbs nobody else. ForkedError
         in a child of fork."""
+        if getattr(callback, "__module__", "") == "asyncio.tasks":  # of asyncio.wait, which would not hear of it
+            raise TypeError("asyncio.wait waits for tasks and futures of its own: give it asyncio.ensure_future(future)")
         for post in self._posts:
             if post.session.waiter.forked() and not self._over:
                 said = "the future is of the process that forked this one, which alone can wait for it"

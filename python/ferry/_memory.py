@@ -20,6 +20,7 @@ from ferry.errors import UnimplementedError, check, invalid
 
 Shape = Union[int, Sequence[int]]
 ALIGNMENT = 256
+_AS_ARRAY = "a ferry.Tensor becomes an array by numpy.asarray, torch.from_dlpack or jax.numpy.asarray, without a copy"
 _MOST = 2**63 - 1  # bytes, and elements of a dimension: beyond it ctypes would take another number without a word
 
 
@@ -157,7 +158,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a scalar has no length")
+            raise TypeError(f"a scalar has no length; {_AS_ARRAY}")
         return self.shape[0]
 
     def __getitem__(self, rows: Union[int, slice]) -> Tensor:
@@ -236,6 +237,22 @@ class Tensor:
             "data": (self.address, False),
             "strides": None,
         }
+
+    def __jax_array__(self) -> Any:
+        """For ``jax.numpy.asarray`` and other functions of JAX: the same bytes, which JAX takes to be immutable."""
+        import jax
+
+        return jax.dlpack.from_dlpack(self)
+
+    def item(self) -> Any:
+        """The one element, as a number of Python's. ValueError if there are several; UnimplementedError of a GPU's."""
+        return self.numpy().item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         ordinal = self._arena.ordinal

@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 from ferry import _abi, _cuda, _posting
 from ferry._calls import Calls
 from ferry._counters import Counters
-from ferry._devices import Device, DeviceLike, number_of, of_cluster, of_node, unknown
+from ferry._devices import Device, DeviceLike, as_framework, number_of, of_cluster, of_framework, of_node, unknown
 from ferry._dtypes import dtype_of
 from ferry._future import Future, Post, interpreter_ends, wait_in_slices
 from ferry._imports import Imports, cuda_session
@@ -24,7 +24,7 @@ from ferry._options import c_text, domain_of, session_options
 from ferry._post import explained, items_of, parted
 from ferry._prepared import Prepared
 from ferry._stage import Kept, Stage
-from ferry._streams import Streams
+from ferry._streams import Streams, torch_cuda
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotAllowedError, check, invalid, not_allowed
@@ -176,13 +176,18 @@ class Session:
         return made
 
     def device_id(self, device: Optional[DeviceLike]) -> int:
-        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device.
-        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these."""
+        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device. What
+        PyTorch calls "cpu" and "cuda:0", as text or a torch.device, is this node's only host device, and that GPU.
+        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these, and for "cpu"
+        where there are several."""
         return self._device(device, "device")
 
     def _device(self, device: Optional[DeviceLike], argument: str) -> int:
         if device is None:
             return self._devices[0].id
+        theirs = as_framework(device)
+        if theirs is not None:
+            return self._framework_device(*theirs, str(device), argument)
         number = number_of(device, argument)
         if number is not None:
             return number
@@ -192,6 +197,13 @@ class Session:
         if name not in self._cluster:
             raise unknown(name, self._cluster, argument)
         return self._cluster[name].id
+
+    def _framework_device(self, kind: str, ordinal: int, shown: str, argument: str) -> int:
+        torch = torch_cuda()
+        if kind == "cuda" and ordinal < 0 and torch is not None:
+            ordinal = torch.cuda.current_device()
+        gpu = self.gpu_of(ordinal) if kind == "cuda" and ordinal >= 0 and self._gpus else None
+        return of_framework(kind, ordinal, gpu, self._devices, shown, argument)
 
     def _remote(self, call: str, device: DeviceLike) -> int:
         return self._device(device, "to" if call.endswith("send") else "frm")
@@ -230,10 +242,11 @@ class Session:
         """A tree of tensors of the shapes and types of `tree`'s, in one arena. Raises what `empty` does."""
         return new_like(self, keyed(tree, "-"), device)
 
-    def explain(self, tensor: Any) -> str:
-        """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
+    def explain(self, tree: Any) -> Any:
+        """How a send would take a tensor, as text: where it is, or that it is copied once, and why. Of a tree a tree of such
+        texts. Columns are taken as the tensor that they are of. The daemon is not asked. InvalidArgumentError if no send
         would."""
-        return explained(self, tensor)
+        return explained(self, tree)
 
     # ---- Transfers
 
