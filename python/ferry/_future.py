@@ -183,6 +183,9 @@ class Future(Generic[T]):
                 log.warning("transfers failed, and nobody asked their ferry.Future: keys %s: %s", keys, error)
                 return
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Future is of the process that has posted: send what result() gives, such as .numpy() of it")
+
     def __repr__(self) -> str:
         state = "over" if self.done() else "under way"
         if self._error is not None:

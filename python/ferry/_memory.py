@@ -176,6 +176,13 @@ class Tensor:
         index = range(self.shape[0])[rows]  # IndexError, as of a list
         return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
 
+    def __setitem__(self, rows: Any, values: Any) -> None:
+        """Writes where NumPy would: host devices only."""
+        if self._dtype.bits < 8:
+            raise invalid(f"{self!r} has no elements of whole bytes to be written one by one: see .memory", "index")
+        self._host("assignment")
+        self.numpy()[rows] = values
+
     def view(self, shape: Shape, dtype: Any = None, offset: int = 0) -> Tensor:
         """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`. InvalidArgumentError if they are not
         inside."""

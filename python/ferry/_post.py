@@ -260,7 +260,9 @@ def _contiguous(view: View, what: str) -> None:
         )
 
 
-def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:
+def items_of(
+    session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool, argument: str = "into"
+) -> tuple[list[Item], Copies]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
     places = Places(session)
@@ -294,9 +296,10 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 raise invalid(f"the tensor of key {shown(key)} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
-                    f"the memory of key {shown(key)} is in no arena of this session, and only a send copies: make it by "
-                    f"Session.empty, or have it made by like= or shape={'. ' + why if why else ''}",
-                    "into",
+                    f"the memory of key {shown(key)} is in no arena of this session, and only a send that is not prepared "
+                    f"copies: make it by Session.empty{', or have it made by like= or shape=' if argument == 'into' else ''}"
+                    f"{'. ' + why if why else ''}",
+                    argument,
                 )
             _contiguous(view, f"the tensor of key {shown(key)}")
             staged.append((len(items), key, view))

@@ -42,6 +42,9 @@ class Prepared:
         self._ended, self._calls = lib.ferry_prepared_ended, session.calls
         self._released = False
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Prepared is of the process that has prepared it: each end prepares where it runs")
+
     def __repr__(self) -> str:
         return f"<ferry.Prepared {'released' if self._released else 'prepared'}{transfers_shown(self._keys)}>"
 

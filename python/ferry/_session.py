@@ -125,6 +125,9 @@ class Session:
         state = "closed" if self._handle is None else f"{self.id} of node {self.node}"
         return f"<ferry.Session {state}>"
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Session is of one process: each process, task or actor opens its own, where it runs")
+
     def __enter__(self) -> Session:
         return self
 
@@ -206,7 +209,10 @@ class Session:
         return of_framework(kind, ordinal, gpu, self._devices, shown, argument)
 
     def _remote(self, call: str, device: DeviceLike) -> int:
-        return self._device(device, "to" if call.endswith("send") else "frm")
+        argument = "to" if call.endswith("send") else "frm"
+        if device is None:
+            raise invalid(f"{argument}= names the device at the other end, such as 'node-b/host0', and is not None", argument)
+        return self._device(device, argument)
 
     def is_gpu(self, device: int) -> bool:
         """Whether a global id is that of a GPU of this node. Raises nothing."""
@@ -333,9 +339,9 @@ class Session:
         Raises: what `send` does; InvalidArgumentError too for a tensor that would have to be copied. How the batch ends,
         ``fire`` and ``wait`` raise.
         """
-        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
-        options = _posting.options_of(self, deadline, priority, route)
-        return _posting.prepare(self, "ferry_prepare_send", items, self._device(to, "to"), options, tensor)
+        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False, argument="tensor")
+        options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_send"
+        return _posting.prepare(self, name, items, self._remote(name, to), options, tensor)
 
     def prepare_recv(
         self,
@@ -355,8 +361,8 @@ class Session:
         ``fire`` and ``wait`` raise."""
         leaves, value = self._receives(like, shape, dtype, into, key, device)
         items, _ = items_of(self, leaves, 0, copies=False)
-        options = _posting.options_of(self, deadline, priority, route)
-        return _posting.prepare(self, "ferry_prepare_receive", items, self._device(frm, "frm"), options, value)
+        options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_receive"
+        return _posting.prepare(self, name, items, self._remote(name, frm), options, value)
 
     def send_many(
         self,
@@ -371,9 +377,9 @@ class Session:
         route: str = "any",
         continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
-        """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" (which drops NULs at the end of a key),
-        of type "V" or rows of uint8 (which keep them), or of an integer type; `offsets` and `lengths` in bytes of `tensor`,
-        which is in an arena. Types and shapes are not compared.
+        """One transfer for each row of columns, from NumPy arrays: `keys` of text or of type "S" (which drop NULs at the end
+        of a key), of type "V" or rows of uint8 (which keep them), or of an integer type; `offsets` and `lengths` in bytes of
+        `tensor`, which is in an arena. Types and shapes are not compared.
 
         Raises: what `send` does; InvalidArgumentError too for columns of different lengths, of another type, or beyond the
         tensor.

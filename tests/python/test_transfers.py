@@ -221,7 +221,8 @@ def test_what_a_send_copied_stays_until_it_has_gone(a, b, key):
 def test_columns_that_do_not_fit_are_refused(a):
     tensor = a.empty(100, "uint8")
     for keys, offsets, lengths, why in (
-        (["k"], [0], [1], "keys are a column of bytes"),
+        ([0.5], [0], [1], "keys are a column of text, bytes"),
+        (["\ud800"], [0], [1], "a text that has no form in UTF-8"),
         ([b"k"], [0, 1], [1], "columns of 1 keys, 2 offsets, 1 lengths"),
         ([b"k", b"l"], [0, 90], [1, 11], "row 1: 11 bytes from 90 are not inside a tensor of 100"),
         ([b"k"], [-1], [1], "offsets are a column of integers from 0"),
