@@ -296,9 +296,10 @@ def items_of(
                 raise invalid(f"the tensor of key {shown(key)} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
-                    f"the memory of key {shown(key)} is in no arena of this session, and only a send that is not prepared "
-                    f"copies: make it by Session.empty{', or have it made by like= or shape=' if argument == 'into' else ''}"
-                    f"{'. ' + why if why else ''}",
+                    f"the memory of key {shown(key)} is in no arena of this session, and "
+                    + ("only a send copies" if argument == "into" else "what is prepared is not copied")
+                    + f": make it by Session.empty{', or have it made by like= or shape=' if argument == 'into' else ''}"
+                    + (f". {why}" if why else ""),
                     argument,
                 )
             _contiguous(view, f"the tensor of key {shown(key)}")

@@ -302,7 +302,7 @@ def test_errors_survive_pickling(kind):
         (lambda a: a.send(None, to=1, key="k"), "key 'k': there is None to be sent", "tensor"),
         (lambda a: a.recv((3, 4), frm=1, key="k"), "key 'k/0': 3 is no tensor: .* a shape is shape=", "like"),
         (lambda a: a.empty(3, "float"), "NumPy has 64 bits by this name, PyTorch 32", "dtype"),
-        (lambda a: a.prepare_send(np.zeros(3), to=1, key="k"), "only a send that is not prepared copies: .*empty$", "tensor"),
+        (lambda a: a.prepare_send(np.zeros(3), to=1, key="k"), "what is prepared is not copied: .*empty$", "tensor"),
         (lambda a: a.empty(3, "float4_e2m1fn").__setitem__(0, 1), "no elements of whole bytes", "index"),
     ],
 )
