@@ -177,20 +177,21 @@ assert isinstance(got.exception(20), ferry.CancelledError)
     assert said == ["waits", "interrupted"]
 
 
-def test_what_a_thread_other_than_the_main_one_calls_it_calls_itself(a, key):
+def test_what_a_thread_other_than_the_main_one_calls_it_calls_itself(a, key, monkeypatch):
     """Which costs nothing: signals are none of its business."""
-    a.calls.close()  # so that the main thread has no other either
-    threads = []
+    begun, got, begin = [], [], a.calls._begin
+    monkeypatch.setattr(a.calls, "_begin", lambda call: begun.append(call) or begin(call))
 
     def moves():
         a.send(b"four", to=1, key=key)
-        assert bytes(a.recv(shape=4, dtype="uint8", frm=0, key=key, device=1).result(20).memory) == b"four"
-        threads.extend(thread.name for thread in threading.enumerate())
+        got.append(bytes(a.recv(shape=4, dtype="uint8", frm=0, key=key, device=1).result(20).memory))
 
     other = threading.Thread(target=moves)
     other.start()
     other.join()
-    assert "ferry-calls" not in threads
+    assert got == [b"four"] and not begun
+    moves()
+    assert got == [b"four"] * 2 and begun
 
 
 def test_what_comes_of_a_call_that_nobody_waits_for_is_undone():
