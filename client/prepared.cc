@@ -388,10 +388,11 @@ StatusPtr PreparedStatus(ferry_prepared* prepared) {
   Place place;
   {
     std::lock_guard lock(prepared->mutex);
-    place = prepared->place;
-    const uint64_t over = prepared->session->timelines().Prepared(*place.life, place.number).value;
-    if (place.life->ended()) return prepared->session->LastLoss();
+    const Place& now = prepared->place;
+    const uint64_t over = prepared->session->timelines().Prepared(*now.life, now.number).value;
+    if (now.life->ended()) return prepared->session->LastLoss();
     if (prepared->status != nullptr || over != FERRY_PREPARED_ENDED) return Copy(prepared->status);
+    place = now;
   }
   // Without the lock: a daemon that stands still must not hold up who asks nothing of it.
   StatusPtr why = Fetch(*prepared, place);
