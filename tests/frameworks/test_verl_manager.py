@@ -38,14 +38,14 @@ def test_verls_manager_updates_all_and_a_replica_joins():
     assert manager.backend_cls is ferry.verl.FerryCheckpointEngine
     assert asyncio.run(ferry.verl.join_replicas(manager, [])) is None
     for step in (1, 2):
-        assert asyncio.run(manager.update_weights(global_steps=step)) == {}
+        assert manager.update_weights(global_steps=step) == {}
     assert ray.get(first.workers[0].steps_of_what_is_loaded.remote(2)) == [1, 2]
     assert asyncio.run(ferry.verl.join_replicas(manager, [late])) == 2
     assert ray.get(late.workers[0].steps_of_what_is_loaded.remote(2)) == [2]
     assert first.log == ASKED * 2 and late.log == ASKED and manager.replicas == [first, late]
-    asyncio.run(manager.update_weights(global_steps=3))
+    manager.update_weights(global_steps=3)
     assert [ray.get(one.workers[0].steps_of_what_is_loaded.remote(3)) for one in (first, late)] == [[1, 2, 3], [2, 3]]
     manager.remove_replicas([first])
     ray.kill(first.workers[0])
-    asyncio.run(manager.update_weights(global_steps=4))
+    manager.update_weights(global_steps=4)
     assert ray.get(late.workers[0].steps_of_what_is_loaded.remote(4)) == [2, 3, 4]
