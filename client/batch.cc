@@ -13,24 +13,31 @@ constexpr size_t kIdsPerCall = 4096;
 
 using Failures = std::map<size_t, StatusPtr>;
 
-// Asks the daemon how transfers [first, first + count) of the batch ended.
-StatusPtr Fetch(ferry_batch* batch, size_t first, size_t count, Failures* failures) {
+// Asks the daemon of transfers [first, first + count) of the batch; `take(i, info)` has each.
+template <typename Take>
+StatusPtr AskOf(const ferry_batch& batch, size_t first, size_t count, Take take) {
   for (size_t done = 0; done < count; done += kIdsPerCall) {
     const size_t chunk = std::min(kIdsPerCall, count - done);
     const size_t from = first + done;
     std::string response;
-    FERRY_CLIENT_RETURN_IF_ERROR(batch->session->Call(
-        *batch->life, Method::kGet, EncodeGetTransfers(batch->first_id + from, chunk), &response));
+    FERRY_CLIENT_RETURN_IF_ERROR(batch.session->Call(
+        *batch.life, Method::kGet, EncodeGetTransfers(batch.first_id + from, chunk), &response));
     std::vector<TransferInfo> transfers;
     if (!DecodeGetTransfers(response, &transfers) || transfers.size() != chunk) {
-      return Error(kInternal, kReasonProtocol,
-                   "asking how transfers ended: the daemon's answer does not fit the question");
+      return Error(
+          kInternal, kReasonProtocol,
+          "asking what became of transfers: the daemon's answer does not fit the question");
     }
-    for (size_t i = 0; i < chunk; ++i) {
-      if (transfers[i].status != nullptr) (*failures)[from + i] = std::move(transfers[i].status);
-    }
+    for (size_t i = 0; i < chunk; ++i) take(from + i, transfers[i]);
   }
   return nullptr;
+}
+
+// Asks the daemon how transfers [first, first + count) of the batch ended.
+StatusPtr Fetch(const ferry_batch& batch, size_t first, size_t count, Failures* failures) {
+  return AskOf(batch, first, count, [&](size_t i, TransferInfo& transfer) {
+    if (transfer.status != nullptr) (*failures)[i] = std::move(transfer.status);
+  });
 }
 
 // How transfers [first, first + count) of the batch, all of which are over, ended.
@@ -40,7 +47,7 @@ StatusPtr FindFailures(ferry_batch* batch, size_t first, size_t count, Failures*
   if (!life.ended()) {
     const CounterLine line = batch->session->timelines().Over(batch->timeline);
     if (life.AllWell(batch->timeline, line, first_value, first_value + count - 1)) return nullptr;
-    StatusPtr error = Fetch(batch, first, count, failures);
+    StatusPtr error = Fetch(*batch, first, count, failures);
     if (error == nullptr || !life.ended()) return error;
     failures->clear();
   }
@@ -252,6 +259,15 @@ int TransferRoute(const Session& session, uint64_t id) {
     return 0;
   }
   return transfers[0].route;
+}
+
+StatusPtr BatchRoutes(const ferry_batch& batch, int* routes) {
+  FERRY_CLIENT_RETURN_IF_ERROR(batch.session->CheckMine());
+  std::vector<int> found(batch.count);
+  FERRY_CLIENT_RETURN_IF_ERROR(AskOf(
+      batch, 0, batch.count, [&](size_t i, TransferInfo& transfer) { found[i] = transfer.route; }));
+  std::copy(found.begin(), found.end(), routes);
+  return nullptr;
 }
 
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison) {

@@ -47,6 +47,8 @@ bool BatchOver(const ferry_batch& batch);
 StatusPtr TransferStatus(ferry_batch* batch, size_t index);
 // The transfer's route; 0 if it has none or the daemon does not know.
 int TransferRoute(const Session& session, uint64_t id);
+// Those of all transfers of the batch, which may be of an earlier life: `routes` has room for them.
+StatusPtr BatchRoutes(const ferry_batch& batch, int* routes);
 // Cancels what is not launched; `poison` not null: poisons it with that text.
 StatusPtr CancelBatch(ferry_batch* batch, const char* poison);
 

@@ -385,14 +385,29 @@ uint64_t PreparedOver(const ferry_prepared& prepared) {
 StatusPtr PreparedStatus(ferry_prepared* prepared) {
   FERRY_CLIENT_RETURN_IF_ERROR(prepared->session->CheckMine());
   if (prepared->released.load()) return Released();
-  std::lock_guard lock(prepared->mutex);
-  const Place& place = prepared->place;
-  const uint64_t over = prepared->session->timelines().Prepared(*place.life, place.number).value;
-  if (place.life->ended()) return prepared->session->LastLoss();
-  if (prepared->status == nullptr && over == FERRY_PREPARED_ENDED) {
-    prepared->status = Fetch(*prepared, place);
+  Place place;
+  {
+    std::lock_guard lock(prepared->mutex);
+    const Place& now = prepared->place;
+    const uint64_t over = prepared->session->timelines().Prepared(*now.life, now.number).value;
+    if (now.life->ended()) return prepared->session->LastLoss();
+    if (prepared->status != nullptr || over != FERRY_PREPARED_ENDED) return Copy(prepared->status);
+    place = now;
   }
-  return Copy(prepared->status);
+  // Without the lock: a daemon that stands still must not hold up who asks nothing of it.
+  StatusPtr why = Fetch(*prepared, place);
+  std::lock_guard lock(prepared->mutex);
+  if (prepared->place.life == place.life) prepared->status = Copy(why);
+  return why;
+}
+
+bool PreparedEnded(const ferry_prepared& prepared) {
+  if (prepared.released.load()) return true;
+  std::lock_guard lock(prepared.mutex);
+  const Place& place = prepared.place;
+  if (prepared.status != nullptr || place.life == nullptr || place.life->ended()) return true;
+  return prepared.session->timelines().Prepared(*place.life, place.number).value ==
+         FERRY_PREPARED_ENDED;
 }
 
 StatusPtr ReleasePrepared(ferry_prepared* prepared) {

@@ -138,6 +138,8 @@ StatusPtr WaitPrepared(ferry_prepared* prepared, const ferry_prepared::Place& pl
 uint64_t PreparedOver(const ferry_prepared& prepared);
 // Null until the batch has ended; null again once a daemon that came back has taken it.
 StatusPtr PreparedStatus(ferry_prepared* prepared);
+// Whether PreparedStatus is not null, without a call to the daemon.
+bool PreparedEnded(const ferry_prepared& prepared);
 StatusPtr ReleasePrepared(ferry_prepared* prepared);
 void FreePrepared(ferry_prepared* prepared);
 

@@ -157,6 +157,12 @@ int ferry_transfer_route(ferry_session* session, uint64_t id) {
   return Usable(session) ? TransferRoute(*session->session, id) : 0;
 }
 
+ferry_status* ferry_batch_routes(ferry_batch* batch, int* routes) {
+  FERRY_CLIENT_NEEDS(batch);
+  if (batch->count != 0) FERRY_CLIENT_NEEDS(routes);
+  return BatchRoutes(*batch, routes).release();
+}
+
 ferry_status* ferry_batch_cancel(ferry_batch* batch) {
   FERRY_CLIENT_NEEDS(batch);
   return CancelBatch(batch, nullptr).release();
@@ -227,6 +233,10 @@ uint64_t ferry_prepared_over(const ferry_prepared* prepared) {
 ferry_status* ferry_prepared_status(ferry_prepared* prepared) {
   FERRY_CLIENT_NEEDS(prepared);
   return PreparedStatus(prepared).release();
+}
+
+int ferry_prepared_ended(const ferry_prepared* prepared) {
+  return !Usable(prepared) || PreparedEnded(*prepared) ? 1 : 0;
 }
 
 ferry_status* ferry_prepared_release(ferry_prepared* prepared) {

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "bench/gpu/peer_copy.h"
@@ -26,6 +28,12 @@ struct Case {
   // By buffer, in bytes: what is read and written, each byte once.
   std::vector<std::pair<std::string, uint64_t>> buffers;
   double target = 0;  // of a copy's bytes per second
+  // Run once before, over the buffers that `filled` names: what the program is to find there.
+  std::string fill = "";
+  std::vector<std::string> filled = {};
+  // Not 0: measured by its time instead, and compared with a copy of so many bytes; `target` is the
+  // most.
+  uint64_t whole_copy = 0;
 
   uint64_t bytes() const {
     uint64_t all = 0;
@@ -115,6 +123,84 @@ Case Transpose() {
   return made;
 }
 
+// A delta of 1 GiB, of which one block of 4 KiB in 50 has changed.
+constexpr uint64_t kDeltaBytes = uint64_t{1} << 30;
+constexpr uint64_t kDeltaBlocks = kDeltaBytes / 4096;
+constexpr uint64_t kDeltaRoom = kDeltaBlocks / 45;
+std::string DeltaTypes() {
+  return absl::StrCat("u32[", kDeltaBlocks / 32, "], u8[", kDeltaRoom, ",4096], u32[], u64[2]");
+}
+// Defines %new: the blocks that change are not 0.
+std::string NewVersion() {
+  const std::string column = absl::StrCat("u32[", kDeltaBlocks, "]");
+  return absl::StrCat(
+      "%i = iota dimension=0 : ", column, "\n%by = constant splat=50 : ", column,
+      "\n%r = remainder %i, %by\n%none = constant splat=0 : ", column,
+      "\n%changed = compare %r, %none direction=eq\n%one = convert %changed : ", column,
+      "\n%new = broadcast_in_dim %one dimensions=[0] : u32[", kDeltaBlocks, ",1024]\n");
+}
+std::string DeltaBuffer(absl::string_view name, absl::string_view access, uint64_t bytes) {
+  return absl::StrCat("buffer @", name, " ", access, " ", bytes, "\n");
+}
+
+Case DeltaEncode(bool checksum) {
+  const std::string type = absl::StrCat("u32[", kDeltaBlocks, ",1024]");
+  Case made{checksum ? "delta of 1 GiB, 2 % changed, with checksum" : "delta of 1 GiB, 2 % changed",
+            "",
+            {{"old", kDeltaBytes},
+             {"new", kDeltaBytes},
+             {"bitmap", kDeltaBlocks / 8},
+             {"values", kDeltaRoom * 4096},
+             {"count", 4}},
+            0.9};
+  if (checksum) made.buffers.push_back({"sum", 16});
+  made.text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    made.text += DeltaBuffer(name, name == "old" || name == "new" ? "read" : "write", bytes);
+  }
+  absl::StrAppend(&made.text, "%old = input @old : ", type, "\n%new = input @new : ", type,
+                  "\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
+                  "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n",
+                  checksum ? "store @sum, %s\n" : "");
+  made.fill =
+      absl::StrCat("program 1\n", DeltaBuffer("old", "write", kDeltaBytes),
+                   DeltaBuffer("new", "write", kDeltaBytes), NewVersion(),
+                   "%old = constant splat=0 : ", type, "\nstore @new, %new\nstore @old, %old\n");
+  made.filled = {"old", "new"};
+  return made;
+}
+
+Case DeltaApply() {
+  Case made{"apply that delta, us, of a copy of 1 GiB",
+            "",
+            {{"data", kDeltaBytes},
+             {"bitmap", kDeltaBlocks / 8},
+             {"values", kDeltaRoom * 4096},
+             {"count", 4}},
+            0.1};
+  made.whole_copy = kDeltaBytes;
+  const std::string delta = absl::StrCat(DeltaBuffer("bitmap", "read", kDeltaBlocks / 8),
+                                         DeltaBuffer("values", "read", kDeltaRoom * 4096),
+                                         DeltaBuffer("count", "read", 4));
+  made.text = absl::StrCat(
+      "program 1\n", DeltaBuffer("data", "read_write", kDeltaBytes), delta,
+      "%b = input @bitmap : u32[", kDeltaBlocks / 32, "]\n%v = input @values : u8[", kDeltaRoom,
+      ",4096]\n%c = input @count : u32[]\ndelta_apply @data, %b, %v, %c bytes=", kDeltaBytes, "\n");
+  made.fill = absl::StrCat("program 1\n", absl::StrReplaceAll(delta, {{" read ", " write "}}),
+                           NewVersion(), "%old = constant splat=0 : u32[", kDeltaBlocks,
+                           ",1024]\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
+                           "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n");
+  made.filled = {"bitmap", "values", "count"};
+  return made;
+}
+
+Case Checksum() {
+  Case made{"checksum of 2 GiB", "", {{"x", uint64_t{2} << 30}, {"y", 16}}, 0.9};
+  made.text = absl::StrCat(Header(made), "%x = input @x : u8[", uint64_t{2} << 30,
+                           "]\n%s = checksum %x\nstore @y, %s\n");
+  return made;
+}
+
 // Ten ops on four elements each, which nothing but launches take time for.
 Case Tiny() {
   Case made{"10 tiny ops, prepared", "", {{"x", 16}, {"y", 16}}, 20};
@@ -187,7 +273,10 @@ class ProgramBench {
     if (!arena.ok()) return FromFerry(arena.status());
     Result<Program> program = Program::Compile(*opened, device, made.text);
     if (!program.ok()) return FromFerry(program.status());
-    std::vector<ProgramRun> runs;  // each with memory of its own
+    Result<Program> fill = made.fill.empty() ? Result<Program>(Program())
+                                             : Program::Compile(*opened, device, made.fill);
+    if (!fill.ok()) return FromFerry(fill.status());
+    std::vector<ProgramRun> runs, fills;  // each with memory of its own
     uint64_t at = 0;
     for (int i = 0; i < count; ++i) {
       std::vector<Binding> bindings;
@@ -196,6 +285,16 @@ class ProgramBench {
         at += (bytes + kAlignment - 1) / kAlignment * kAlignment;
       }
       runs.push_back(program->Run(bindings));
+      std::vector<Binding> some;
+      for (const Binding& binding : bindings) {
+        if (absl::c_count(made.filled, binding.name) > 0) some.push_back(binding);
+      }
+      if (!some.empty()) fills.push_back(fill->Run(some));
+    }
+    if (!fills.empty()) {
+      Result<Batch> filled = RunPrograms(*opened, device, fills);
+      if (!filled.ok()) return FromFerry(filled.status());
+      RETURN_IF_ERROR(FromFerry(filled->Wait()));
     }
     Result<Prepared> prepared = PreparePrograms(*opened, device, runs);
     if (!prepared.ok()) return FromFerry(prepared.status());
@@ -203,7 +302,7 @@ class ProgramBench {
   }
 
  private:
-  static constexpr int kRuns = 10;  // of one firing, or copies, one behind the other
+  static constexpr int kRuns = 30;  // of one firing, or copies, one behind the other
 
   static absl::StatusOr<absl::Duration> Fire(Prepared& prepared) {
     const int64_t start = tools::MonotonicNanoseconds();
@@ -215,7 +314,7 @@ class ProgramBench {
   absl::Status AddSpeed(const Case& made, Prepared& prepared) {
     // A copy of half of the bytes reads and writes as many.
     OwnCopy copy(driver_);
-    RETURN_IF_ERROR(copy.Make(made.bytes() / 2));
+    RETURN_IF_ERROR(copy.Make(made.whole_copy > 0 ? made.whole_copy : made.bytes() / 2));
     std::vector<absl::Duration> fired, copied;
     for (int round = 0; round < rounds_ + 1; ++round) {
       // Several in a row: the first has the GPU change from one process to the other.
@@ -230,11 +329,18 @@ class ProgramBench {
     }
     Row row;
     row.name = made.name;
-    row.unit = "GB/s";
-    row.warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(fired));
     row.peer = "cuMemcpy on the GPU";
-    row.peer_warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(copied));
     row.target = made.target;
+    if (made.whole_copy > 0) {
+      row.unit = "us";
+      row.at_most = true;
+      row.warm = absl::ToDoubleMicroseconds(tools::Median(fired));
+      row.peer_warm = absl::ToDoubleMicroseconds(tools::Median(copied));
+    } else {
+      row.unit = "GB/s";
+      row.warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(fired));
+      row.peer_warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(copied));
+    }
     report_.Add(std::move(row));
     return absl::OkStatus();
   }
@@ -265,7 +371,8 @@ class ProgramBench {
 absl::Status MeasurePrograms(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
                              Report& report) {
   ProgramBench bench(driver, nodes, rounds, report);
-  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose()}) {
+  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose(), Checksum(),
+                           DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
     RETURN_IF_ERROR(bench.Run(made, false));
   }
   return bench.Run(Tiny(), true);

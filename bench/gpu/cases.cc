@@ -56,7 +56,9 @@ class Bench {
           settings_, driver_, name, [this] { return OpenPair(); }, report);
     }
     // Rows of the others, and what is of communicators only.
-    if (name == "peers" || name == "comms" || name == "cliques") return absl::OkStatus();
+    for (const char* const others : {"peers", "comms", "cliques", "programs", "fused"}) {
+      if (name == others) return absl::OkStatus();
+    }
     if (name == "large") return Large(report);
     if (name == "sharing") return Sharing(report, 2000);
     if (name == "loss") return Loss(report);

@@ -16,10 +16,10 @@
 namespace ferry::bench {
 
 // "memory" must come before anything has used the daemons; "comms" and "cliques" are for `nccl`
-// only, and "programs", which needs no route, is measured with `local`.
-inline const std::vector<std::string> kGpuCases = {"memory",  "large", "latency", "many",
-                                                   "sharing", "load",  "loss",    "comms",
-                                                   "cliques", "peers", "programs"};
+// only; "programs", which needs no route, is measured with `local`, "fused" with `mapped`.
+inline const std::vector<std::string> kGpuCases = {"memory",  "large", "latency",  "many",
+                                                   "sharing", "load",  "loss",     "comms",
+                                                   "cliques", "peers", "programs", "fused"};
 inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "tcp", "ucx", "nccl"};
 
 struct GpuSettings {

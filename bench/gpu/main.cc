@@ -20,6 +20,7 @@
 #include "bench/echo.h"
 #include "bench/gpu/bare_program.h"
 #include "bench/gpu/case_comms.h"
+#include "bench/gpu/case_fused.h"
 #include "bench/gpu/case_programs.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
@@ -61,9 +62,17 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     settings.free_before = driver->FreeBytes(kDestinationGpu);
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
-    if (route != FERRY_ROUTE_LOCAL || absl::c_count(settings.cases, "programs") == 0) continue;
-    const CaseWatch watch("programs");
-    RETURN_IF_ERROR(MeasurePrograms(*driver, nodes, settings.rounds, report));
+    const auto is_here = [&](const char* of_case, int of_route) {
+      return route == of_route && absl::c_count(settings.cases, of_case) > 0;
+    };
+    if (is_here("programs", FERRY_ROUTE_LOCAL)) {
+      const CaseWatch watch("programs");
+      RETURN_IF_ERROR(MeasurePrograms(*driver, nodes, settings.rounds, report));
+    }
+    if (is_here("fused", FERRY_ROUTE_MAPPED)) {
+      const CaseWatch watch("fused");
+      RETURN_IF_ERROR(MeasureFused(*driver, nodes, settings.rounds, report));
+    }
   }
   if (absl::c_count(settings.routes, "nccl") == 0) return absl::OkStatus();
   for (const char* const name : kCommCases) {

@@ -6,7 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "base/status.h"
+#include "compute/cuda/byte_kernels.h"
 #include "compute/cuda/kernel_compiler.h"
 
 namespace ferry::compute {
@@ -152,6 +154,81 @@ void GpuPlanner::AddCopy(const GpuPlace& to, const GpuPlace& from, uint64_t byte
   commands.push_back(std::move(command));
 }
 
+std::optional<OpIndex> GpuPlanner::BytesOpOf(const Program& program) {
+  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
+    const Op op = program.nodes[i].op;
+    if (op == Op::kChecksum || op == Op::kDeltaEncode || op == Op::kDeltaApply) return i;
+  }
+  return std::nullopt;
+}
+
+// Where `value` is made: where one of its `stores` puts it, which is taken out of them, or else in
+// memory of the step.
+GpuPlace GpuPlanner::PlaceBytes(const Step& step, ValueId value, std::vector<const Node*>& stores) {
+  const auto dense = std::find_if(stores.begin(), stores.end(), [](const Node* node) {
+    return node->op == Op::kStore && !node->attributes.Has(A::kStrides);
+  });
+  // What is added to a buffer, or stored across it, may be where the dense one is.
+  const bool plain = std::all_of(stores.begin(), stores.end(),
+                                 [](const Node* node) { return node->op == Op::kStore; });
+  if (dense == stores.end() || !plain) {
+    return Temporary(*BytesOf(step.program.types[value]), "bytes that an op makes");
+  }
+  GpuPlace place = PlaceOf(step.bindings[(*dense)->buffers[0]]);
+  place.offset += static_cast<uint64_t>((*dense)->attributes.Int(A::kOffset));
+  stores.erase(dense);
+  return place;
+}
+
+absl::Status GpuPlanner::AddBytesOp(const Step& step, OpIndex index,
+                                    std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  const Node& node = program.nodes[index];
+  const std::vector<OpIndex> definitions = DefinitionsOf(program);
+  std::vector<GpuPlace> places;
+  for (const ValueId value : node.operands) {
+    const Node& input = program.nodes[definitions[value]];
+    FERRY_CHECK(input.op == Op::kInput && !input.attributes.Has(A::kStrides));  // so it is planned
+    places.push_back(PlaceOf(step.bindings[input.buffers[0]]));
+    places.back().offset += static_cast<uint64_t>(input.attributes.Int(A::kOffset));
+  }
+  if (node.op == Op::kDeltaApply) {
+    places.push_back(PlaceOf(step.bindings[node.buffers[0]]));
+    places.back().offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+  }
+  std::vector<std::vector<const Node*>> after(node.results);
+  std::vector<bool> wanted(node.results);
+  const size_t operands = node.operands.size();
+  for (uint32_t i = 0; i < node.results; ++i) {
+    const ValueId result = program.Result(index, i);
+    for (const Node& sink : program.nodes) {
+      if (sink.op != Op::kStore && sink.op != Op::kAccumulate) continue;
+      if (sink.operands[0] == result) after[i].push_back(&sink);
+    }
+    wanted[i] = !after[i].empty();
+    // The first one is made in any case: others are made of it.
+    places.push_back(wanted[i] || i == 0 ? PlaceBytes(step, result, after[i]) : GpuPlace());
+  }
+  DeltaWanted some;
+  if (node.results > 1) some = {wanted[1], wanted[2], wanted[3]};
+  std::vector<uint32_t> alignments;
+  for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
+  RETURN_IF_ERROR(
+      AddLaunches(WriteBytesOp(program, node, some, alignments), places, commands, step.label));
+  for (uint32_t i = 0; i < node.results; ++i) {
+    if (after[i].empty()) continue;
+    const ValueId result = program.Result(index, i);
+    Part part(program);
+    part.Read(result, part.AddBuffer(*BytesOf(program.types[result])));
+    std::vector<GpuPlace> around;
+    for (const Binding& binding : step.bindings) around.push_back(PlaceOf(binding));
+    around.push_back(places[operands + i]);
+    for (const Node* sink : after[i]) part.Put(*sink);
+    RETURN_IF_ERROR(AddKernel(part.program(), std::move(around), commands, step.label));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GpuPlanner::AddStep(const Step& step, std::vector<GpuCommand>& commands) {
   step_ = step.number;
   taken_ = 0;
@@ -162,6 +239,7 @@ absl::Status GpuPlanner::AddStep(const Step& step, std::vector<GpuCommand>& comm
     case StepKind::kProduct:
       return AddProduct(step, commands);
     case StepKind::kKernel: {
+      if (const auto index = BytesOpOf(step.program)) return AddBytesOp(step, *index, commands);
       std::vector<GpuPlace> places;
       for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
       return AddKernel(step.program, std::move(places), commands, step.label);

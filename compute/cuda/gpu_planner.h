@@ -38,6 +38,11 @@ class GpuPlanner {
                std::vector<GpuCommand>& commands);
   uint32_t KernelOf(const std::string& source, absl::string_view label);
 
+  // The op of a kernel that takes tensors as bytes, if it has one.
+  static std::optional<OpIndex> BytesOpOf(const Program& program);
+  absl::Status AddBytesOp(const Step& step, OpIndex index, std::vector<GpuCommand>& commands);
+  GpuPlace PlaceBytes(const Step& step, ValueId value, std::vector<const Node*>& stores);
+
   // gpu_products.cc
   absl::Status AddProduct(const Step& step, std::vector<GpuCommand>& commands);
   absl::StatusOr<bool> AddLibraryProduct(const Step& step, const Node& node,

@@ -14,7 +14,9 @@
 
 namespace ferry::compute {
 
-// What is passed for one parameter; arguments are in the order of the parameters.
+// What is passed for one parameter. Arguments are in the order of the parameters that come after
+// the first two, which are not a kernel's own: `u64* begun, u64 run`. A kernel whose `begun` is not
+// null stores `run` there when it begins.
 struct KernelArgument {
   enum class Kind : uint8_t { kBuffer, kScratch, kNumber };
   Kind kind = Kind::kNumber;
@@ -44,6 +46,7 @@ struct KernelCode {
 
 // Bounds that hold in all versions of CUDA that Ferry works with.
 inline constexpr uint64_t kMaxArgumentBytes = 4096;
+inline constexpr uint64_t kBeginBytes = 16;  // of the first two parameters of a kernel
 inline constexpr uint64_t kMaxBlocks = (uint64_t{1} << 31) - 1;
 
 // How code is generated. These choices are part of the source.

@@ -6,6 +6,7 @@
 
 #define FERRY_KERNEL_HEADERS(X) \
   X(blocks)                     \
+  X(bytes)                      \
   X(convert)                    \
   X(elements)                   \
   X(ferry)                      \

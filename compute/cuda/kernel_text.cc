@@ -2,7 +2,6 @@
 #include "compute/cuda/kernel_text.h"
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
@@ -50,7 +49,7 @@ View Collapsed(const View& view) {
 std::string KernelText::Pointer(bool written, KernelArgument::Kind kind, uint32_t index,
                                 int64_t offset) {
   std::string name = absl::StrCat("p", pointers_++);
-  parameters_.push_back(absl::StrCat(written ? "Byte* " : "const Byte* ", name));
+  absl::StrAppend(&parameters_, written ? ", Byte* " : ", const Byte* ", name);
   arguments_.push_back({kind, index, offset, 8});
   return name;
 }
@@ -58,7 +57,7 @@ std::string KernelText::Pointer(bool written, KernelArgument::Kind kind, uint32_
 std::string KernelText::Number(int64_t value) {
   if (baked_) return absl::StrCat("static_cast<Index>(", value, "ll)");
   std::string name = absl::StrCat("n", numbers_++);
-  parameters_.push_back(absl::StrCat("Index ", name));
+  absl::StrAppend(&parameters_, ", Index ", name);
   arguments_.push_back({KernelArgument::Kind::kNumber, 0, value, wide_ ? 8u : 4u});
   return name;
 }
@@ -95,10 +94,10 @@ KernelLaunch KernelText::Finish(uint64_t blocks, uint32_t threads) {
   std::string& text = launch.source;
   text = "#include \"ferry.cuh\"\n\n";
   for (const std::string& line : globals_) absl::StrAppend(&text, line, "\n");
-  absl::StrAppend(
-      &text, "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n", kEntryPlace, "(",
-      absl::StrReplaceAll(absl::StrJoin(parameters_, ", "), {{"Index ", wide_ ? "i64 " : "i32 "}}),
-      ") {\n  using Index = ", wide_ ? "i64" : "i32", ";\n");
+  absl::StrAppend(&text, "extern \"C\" __global__ void __launch_bounds__(", threads, ")\n",
+                  kEntryPlace, "(u64* begun, u64 run",
+                  absl::StrReplaceAll(parameters_, {{"Index ", wide_ ? "i64 " : "i32 "}}),
+                  ") {\n  using Index = ", wide_ ? "i64" : "i32", ";\n  Begin(begun, run);\n");
   int indent = 1;
   for (const std::string& line : lines_) {
     if (line[0] == '}') --indent;

@@ -59,7 +59,7 @@ class KernelText {
   int names_ = 0;
   int pointers_ = 0;
   int numbers_ = 0;
-  std::vector<std::string> parameters_;
+  std::string parameters_;  // each with a comma before it
   std::vector<KernelArgument> arguments_;
   std::vector<std::string> globals_;
   std::vector<std::string> lines_;

@@ -298,7 +298,7 @@ absl::StatusOr<KernelCode> WriteKernel(const Program& program,
   KernelWriter writer(program, alignments, options);
   KernelCode code = writer.Write(/*baked=*/false);
   const auto is_too_long = [](const KernelLaunch& launch) {
-    uint64_t bytes = 0;
+    uint64_t bytes = kBeginBytes;
     for (const KernelArgument& argument : launch.arguments) bytes += argument.bytes;
     return bytes > kMaxArgumentBytes;
   };

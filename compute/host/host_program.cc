@@ -119,7 +119,7 @@ void HostProgram::RunOne(const Work& work, Running& run) const {
       std::vector<std::byte*> out;
       for (const Location& at : work.out) out.push_back(memory.Write(at));
       if (work.product == nullptr) {
-        RunWholeOp(work.whole, in, out, *memory.control);
+        RunWholeOp(work.whole, in, out, run.workers, *memory.control);
         break;
       }
       const bool keeps = work.keeper.has_value();

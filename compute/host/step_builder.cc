@@ -27,6 +27,16 @@ bool IsWholeTensor(const Node& node, const Program& program) {
   return IsWholeOp(node.op);
 }
 
+// What writes the value into memory; `all`: or what is made of it.
+std::vector<const Node*> SinksOf(const Program& program, ValueId value, bool all) {
+  std::vector<const Node*> sinks;
+  for (const Node& node : program.nodes) {
+    if (node.op != Op::kStore && node.op != Op::kAccumulate) continue;
+    if (all || node.operands[0] == value) sinks.push_back(&node);
+  }
+  return sinks;
+}
+
 }  // namespace
 
 // Of `elements` that cost so much together, how many are one launch; all ones: they all are.
@@ -134,16 +144,16 @@ StepBuilder::Operand StepBuilder::PlaceOperand(const Step& step, ValueId value, 
   return {place, true};
 }
 
-Location StepBuilder::PlaceResult(const Step& step, const Node& node,
+Location StepBuilder::PlaceResult(const Step& step, ValueId value,
                                   std::vector<const Node*>& sinks) {
   const bool plain = std::all_of(sinks.begin(), sinks.end(), [&](const Node* sink) {
-    return sink->op == Op::kStore && sink->operands[0] == node.first_result;
+    return sink->op == Op::kStore && sink->operands[0] == value;
   });
   const auto dense = std::find_if(sinks.begin(), sinks.end(), [](const Node* store) {
     return !store->attributes.Has(A::kStrides);
   });
   if (!plain || dense == sinks.end()) {
-    return Temporary(*BytesOf(step.program.types[node.first_result]));
+    return Temporary(*BytesOf(step.program.types[value]));
   }
   Location result = PlaceOf(step.bindings[(*dense)->buffers[0]]);
   result.offset += static_cast<uint64_t>((*dense)->attributes.Int(A::kOffset));
@@ -182,23 +192,34 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
     constant.push_back(IsConstantInput(step, made_by) || operand->second.kept);
     work.in.push_back(operand->second.place);
   }
-  const TensorType& type = program.types[node.first_result];
-  work.whole.out_types = {type};
-  std::vector<const Node*> sinks;
-  for (const Node& other : program.nodes) {
-    if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
+  if (node.op == Op::kDeltaApply) {
+    work.out = {PlaceOf(step.bindings[node.buffers[0]])};
+    work.out[0].offset += static_cast<uint64_t>(node.attributes.Int(A::kOffset));
+    works.push_back(std::move(work));
+    return;
   }
-  const Location result = PlaceResult(step, node, sinks);
-  work.out = {result};
+  std::vector<std::vector<const Node*>> after;  // by result: what is still to be done with it
+  for (uint32_t i = 0; i < node.results; ++i) {
+    const ValueId result = program.Result(center, i);
+    after.push_back(SinksOf(program, result, node.results == 1));
+    work.whole.out_types.push_back(program.types[result]);
+    work.whole.wanted.push_back(!after[i].empty());
+    const bool nothing = after[i].empty() && i > 0;
+    work.out.push_back(nothing ? Location() : PlaceResult(step, result, after[i]));
+  }
   if (multiplies) MakeProduct(program, constant, work);
+  const std::vector<Location> results = work.out;
   works.push_back(std::move(work));
-  if (sinks.empty()) return;
-  Part part(program);
-  part.Read(node.first_result, part.AddBuffer(*BytesOf(type)));
-  std::vector<Location> places = PlacesOf(step);
-  places.push_back(result);
-  for (const Node* sink : sinks) part.Put(*sink);
-  AddFusion(part.program(), places, works);
+  for (uint32_t i = 0; i < node.results; ++i) {
+    if (after[i].empty()) continue;
+    const ValueId result = program.Result(center, i);
+    Part part(program);
+    part.Read(result, part.AddBuffer(*BytesOf(program.types[result])));
+    std::vector<Location> places = PlacesOf(step);
+    places.push_back(results[i]);
+    for (const Node* sink : after[i]) part.Put(*sink);
+    AddFusion(part.program(), places, works);
+  }
 }
 
 void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {

@@ -31,9 +31,9 @@ class StepBuilder {
   // Where an operand is that the step's op `made_by` makes, or is put by a fusion that is added.
   Operand PlaceOperand(const Step& step, ValueId value, const Node& made_by, bool may_keep,
                        std::vector<Work>& works);
-  // Where the result of `node` is made: if all `sinks` of the step store it, where one of them
-  // would, which is taken out of them.
-  Location PlaceResult(const Step& step, const Node& node, std::vector<const Node*>& sinks);
+  // Where a result of an op is made: if all `sinks` store it, where one of them would, which is
+  // taken out of them.
+  Location PlaceResult(const Step& step, ValueId value, std::vector<const Node*>& sinks);
   // Of a work that has its op and places. `constant`: by operand.
   void MakeProduct(const Program& program, const std::vector<bool>& constant, Work& work);
   // Adds a fusion. Returns its work; null if there is nothing to do.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "compute/host/delta.h"
 #include "compute/host/kernels.h"
 #include "compute/host/view.h"
 #include "compute/numerics/convert.h"
@@ -140,6 +141,9 @@ bool IsWholeOp(Op op) {
     case Op::kBlockScaledDot:
     case Op::kSwizzleScales:
     case Op::kUnswizzleScales:
+    case Op::kChecksum:
+    case Op::kDeltaEncode:
+    case Op::kDeltaApply:
       return true;
     default:
       return false;
@@ -147,8 +151,20 @@ bool IsWholeOp(Op op) {
 }
 
 void RunWholeOp(const WholeOp& op, const std::vector<const std::byte*>& in,
-                const std::vector<std::byte*>& out, RunControl& control) {
+                const std::vector<std::byte*>& out, Workers* workers, RunControl& control) {
+  const ByteWork work{workers, control};
   switch (op.node.op) {
+    case Op::kChecksum:
+      return RunChecksum(in[0], *BytesOf(op.in_types[0]), work, out[0]);
+    case Op::kDeltaEncode: {
+      const auto wanted = [&](size_t i) { return op.wanted[i] ? out[i] : nullptr; };
+      return RunDeltaEncode(DeltaSizesOf(*BytesOf(op.in_types[0]), op.out_types[1]), in[0], in[1],
+                            work, {out[0], wanted(1), wanted(2), wanted(3)});
+    }
+    case Op::kDeltaApply: {
+      const auto bytes = static_cast<uint64_t>(op.node.attributes.Int(A::kBytes));
+      return RunDeltaApply(DeltaSizesOf(bytes, op.in_types[1]), in[0], in[1], in[2], work, out[0]);
+    }
     case Op::kCumulativeSum:
       return RunCumulativeSum(op, in[0], out[0], control);
     case Op::kBitcastConvert:

@@ -110,6 +110,17 @@ class Assembler::Kernel {
     Append(std::move(node), {}, item.origin);
   }
 
+  void EmitDeltaApply(ItemId id) {
+    Node node = graph_.items[id].node;
+    node.after.clear();
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      node.operands[i] = Emit(node.operands[i], id, i);
+    }
+    node.buffers[0] = BufferOf({false, node.buffers[0]});
+    step_.program.buffers[node.buffers[0]].access = Access::kReadWrite;
+    Append(std::move(node), {}, graph_.items[id].origin);
+  }
+
   // Slots that a value of `level` may be written over, element by element.
   std::vector<uint32_t> MayBeOver(Level level, const TensorType& type) const {
     std::vector<uint32_t> slots;
@@ -252,9 +263,9 @@ bool Assembler::Make(const Partition& partition, const Fusion& fusion, Step& ste
     if (wanted_[count]) step.count = first.count;
     return true;
   }
-  if (node.op == Op::kCopy) {
-    step.kind = StepKind::kCopy;
-    kernel.EmitCopy(first);
+  if (node.op == Op::kCopy || node.op == Op::kDeltaApply) {
+    step.kind = node.op == Op::kCopy ? StepKind::kCopy : StepKind::kKernel;
+    node.op == Op::kCopy ? kernel.EmitCopy(first) : kernel.EmitDeltaApply(fusion.items[0]);
   } else if (node.op == Op::kSend) {
     step.kind = StepKind::kSend;
     kernel.EmitItem(fusion.items[0]);

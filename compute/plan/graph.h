@@ -33,7 +33,7 @@ enum class Role : uint8_t {
   kOpaque,      // alone in its kernel, but for writes of its results
   kProduct,
   kSink,     // writes its operand into a buffer or a slot
-  kAlone,    // a step of its own: copy, send, recv, repeat
+  kAlone,    // a step of its own: copy, delta_apply, send, recv, repeat
   kNothing,  // no step: barrier, keep, what is written in parts
 };           // no step: barrier, keep, a value that is written in parts
 

@@ -9,88 +9,16 @@
 #include "base/status.h"
 #include "compute/passes/literal.h"
 #include "compute/passes/passes.h"
+#include "compute/plan/rows.h"
 
 namespace ferry::compute {
 namespace {
 
 using A = Attribute;
 
-// Dimensions of `type` from the first to the last, those of 1 left out, are some that `is_kept`,
-// then only others. `length`: of the others together.
-template <typename IsKept>
-bool AreRows(const TensorType& type, IsKept is_kept, uint64_t& length) {
-  length = 1;
-  bool others = false;
-  for (size_t i = 0; i < type.dims.size(); ++i) {
-    if (type.dims[i] == 1) continue;
-    if (!is_kept(i)) {
-      others = true;
-      length *= static_cast<uint64_t>(type.dims[i]);
-    } else if (others) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool ReducesRows(const Node& node, const TensorType& type) {
-  std::vector<int64_t> dimensions = {node.attributes.Int(A::kDimension)};
-  if (node.op == Op::kReduce) {
-    const auto list = node.attributes.Ints(A::kDimensions);
-    dimensions.assign(list.begin(), list.end());
-  }
-  uint64_t length = 0;
-  const auto is_kept = [&](size_t i) {
-    return std::find(dimensions.begin(), dimensions.end(), static_cast<int64_t>(i)) ==
-           dimensions.end();
-  };
-  return AreRows(type, is_kept, length);
-}
-
-// Does a broadcast make of each element a row, of no more than kMaxRow?
-bool SpreadsRows(const Node& node, const TensorType& from, const TensorType& to) {
-  const auto dimensions = node.attributes.Ints(A::kDimensions);
-  std::vector<bool> kept(to.dims.size());
-  int64_t last = -1;
-  for (size_t i = 0; i < from.dims.size(); ++i) {
-    if (from.dims[i] == 1) continue;  // it may grow: then it is no dimension of rows
-    if (dimensions[i] < last) return false;
-    last = dimensions[i];
-    kept[last] = true;
-  }
-  uint64_t length = 0;
-  return AreRows(
-             to, [&](size_t i) { return kept[i]; }, length) &&
-         length <= kMaxRow;
-}
-
-// Where a part of what is concatenated goes; nothing if it cannot be said.
-std::optional<Attributes> PartAttributes(const TensorType& whole, const TensorType& part,
-                                         size_t dimension, int64_t start) {
-  if (ElementsOf(whole) == 0u) return Attributes();
-  int64_t outer = 1;
-  for (size_t i = 0; i < dimension; ++i) outer *= whole.dims[i];
-  int64_t inner = 1;
-  for (size_t i = dimension + 1; i < whole.dims.size(); ++i) inner *= whole.dims[i];
-  const int64_t bits = InfoOf(whole.dtype).bits;
-  const int64_t begin = start * inner;
-  if (begin * bits % 8 != 0) return std::nullopt;
-  Attributes attributes = {{A::kOffset, begin * bits / 8}};
-  if (outer == 1) {
-    // The next part would begin in the middle of this one's last byte.
-    const bool last = start + part.dims[dimension] == whole.dims[dimension];
-    if (!last && part.dims[dimension] * inner * bits % 8 != 0) return std::nullopt;
-    return attributes;
-  }
-  if (bits < 8) return std::nullopt;
-  std::vector<int64_t> strides(whole.dims.size());
-  int64_t stride = 1;
-  for (size_t i = strides.size(); i > 0; --i) {
-    strides[i - 1] = stride;
-    stride *= whole.dims[i - 1];
-  }
-  attributes.Set(A::kStrides, std::move(strides));
-  return attributes;
+// Whether the op takes its operands as bytes in memory, which are dense.
+bool TakesBytes(Op op) {
+  return op == Op::kChecksum || op == Op::kDeltaEncode || op == Op::kDeltaApply;
 }
 
 class Builder {
@@ -244,14 +172,18 @@ class Builder {
       ValueId& value = node.operands[i];
       const bool scales = role == Role::kDequantize && i == 1;
       const bool scalar = role == Role::kOpaque && graph_.Elements(value) == 1;
-      if (node.op == Op::kSend) {
+      if (node.op == Op::kSend || TakesBytes(node.op)) {
         value = Dense(value, block);
+        if (node.op == Op::kDeltaApply && ReadsWhatItWrites(node, value)) {
+          value = Copied(value, block);
+        }
       } else if ((from_memory && !scalar) || scales ||
                  (role == Role::kInlined && ops > kMaxInlined)) {
         value = InMemory(value, block);
       }
     }
-    if (role == Role::kSink && ReadsElsewhere(node)) {
+    if (role == Role::kSink && graph_.Elements(node.operands[0]) != 1 &&
+        ReadsWhatItWrites(node, node.operands[0])) {
       node.operands[0] = Copied(node.operands[0], block);
     }
     const ItemId item = Add(std::move(node), role, static_cast<int64_t>(index), block);
@@ -264,17 +196,17 @@ class Builder {
     }
   }
 
-  // Is what `sink` writes an inlined view of the same bytes, but not element by element?
-  bool ReadsElsewhere(const Node& sink) const {
-    const ValueId value = sink.operands[0];
-    if (graph_.Elements(value) == 1) return false;
+  // Is `value`, an operand of `sink`, an inlined view of the bytes that it writes, but not element
+  // by element?
+  bool ReadsWhatItWrites(const Node& sink, ValueId value) const {
     const BufferRange to = RangesOf(graph_.program, sink)[0];
     const std::vector<ValueId>& roots = graph_.roots[value];
     return std::any_of(roots.begin(), roots.end(), [&](ValueId root) {
       if (Definition(root) == nullptr) return false;  // a parameter
       const Node& read = Definition(root)->node;
       const BufferRange from = RangesOf(graph_.program, read)[0];
-      const bool same = graph_.sources[value] == root && read.attributes == sink.attributes;
+      const bool same = sink.op != Op::kDeltaApply && graph_.sources[value] == root &&
+                        read.attributes == sink.attributes;
       return from.buffer == to.buffer && from.begin < to.end && to.begin < from.end && !same;
     });
   }
@@ -310,6 +242,7 @@ class Builder {
       case Op::kAccumulate:
         return Role::kSink;
       case Op::kCopy:
+      case Op::kDeltaApply:
       case Op::kSend:
       case Op::kRecv:
       case Op::kRepeat:

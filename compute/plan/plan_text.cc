@@ -31,7 +31,7 @@ std::string Operands(const Plan& plan, const Step& step, bool writes) {
     for (const BufferRange& range : RangesOf(step.program, node)) {
       if (writes ? !range.writes : !range.reads) continue;
       std::string text = NameOf(plan, step.bindings[range.buffer]);
-      if (node.op == Op::kCopy) {
+      if (node.op == Op::kCopy || node.op == Op::kDeltaApply) {
         absl::StrAppend(&text, " ", range.end - range.begin, " bytes");
       } else {
         const ValueId value = node.op == Op::kInput ? node.first_result : node.operands[0];

@@ -125,6 +125,9 @@ Cost CostOf(const Program& program, const Node& node) {
     cost.bytes_written = bytes(node.operands[0]);
   } else if (node.op == Op::kAccumulate) {
     cost.bytes_read = cost.bytes_written = bytes(node.operands[0]);
+  } else if (node.op == Op::kDeltaApply) {
+    cost.bytes_written = std::min(bytes(node.operands[1]),
+                                  static_cast<uint64_t>(node.attributes.Int(Attribute::kBytes)));
   } else if (node.op == Op::kSend) {
     cost.bytes_sent = bytes(node.operands[0]);
   } else if (node.op == Op::kRecv) {

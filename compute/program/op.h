@@ -58,6 +58,7 @@ inline constexpr DTypeSet kIntegers = SetOf(DType::kI64) | SetOf(DType::kI32) | 
                                       SetOf(DType::kI8) | SetOf(DType::kU64) | SetOf(DType::kU32) |
                                       SetOf(DType::kU16) | SetOf(DType::kU8);
 inline constexpr DTypeSet kBool = SetOf(DType::kBool);
+inline constexpr DTypeSet kU32 = SetOf(DType::kU32);
 inline constexpr DTypeSet kU64 = SetOf(DType::kU64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
 inline constexpr DTypeSet kArithmetic = kNumbers | kBool;

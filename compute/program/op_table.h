@@ -83,6 +83,9 @@
   X(kReduce, "reduce", 0, Exactly(1), 1, Bit(A::kReduction), Bit(A::kDimensions) | Bit(A::kAccumulate), kArithmetic, Effect::kPure, FlopsOfOperand(1), Reduce) \
   X(kArgmax, "argmax", 0, Exactly(1), 1, Bit(A::kDimension), 0, kNumbers, Effect::kPure, FlopsOfOperand(1), Argmax) \
   X(kCumulativeSum, "cumulative_sum", 0, Exactly(1), 1, Bit(A::kDimension), Bit(A::kAccumulate), kNumbers, Effect::kPure, FlopsOfOperand(1), CumulativeSum) \
+  /* bytes */ \
+  X(kChecksum, "checksum", 0, Exactly(1), 1, 0, 0, kNoBool, Effect::kPure, FlopsOfOperand(2), Checksum) \
+  X(kDeltaEncode, "delta_encode", 0, Exactly(2), 4, 0, 0, kNoBool, Effect::kPure, FlopsOfOperand(2), DeltaEncode) \
   /* contraction */ \
   X(kDotGeneral, "dot_general", 0, Exactly(2), 1, 0, Bit(A::kAccumulate) | Bit(A::kLhsBatch) | Bit(A::kRhsBatch) | Bit(A::kLhsContract) | Bit(A::kRhsContract), kFactors, Effect::kPure, kContraction, DotGeneral) \
   X(kBlockScaledDot, "block_scaled_dot", 0, Between(3, 5), 1, 0, Bit(A::kBlock), kSmallFloats, Effect::kPure, kContraction, BlockScaledDot) \
@@ -90,6 +93,7 @@
   X(kStore, "store", 1, Exactly(1), 0, 0, Bit(A::kOffset) | Bit(A::kStrides), kAll, Effect::kSideEffecting, kFree, Nothing) \
   X(kAccumulate, "accumulate", 1, Exactly(1), 0, 0, Bit(A::kOffset) | Bit(A::kStrides), kNumbers, Effect::kSideEffecting, FlopsOfOperand(1), Nothing) \
   X(kCopy, "copy", 2, Exactly(0), 0, Bit(A::kBytes), Bit(A::kOffset) | Bit(A::kSourceOffset), kAll, Effect::kSideEffecting, kFree, Nothing) \
+  X(kDeltaApply, "delta_apply", 1, Exactly(3), 0, Bit(A::kBytes), Bit(A::kOffset), kU32, Effect::kSideEffecting, kFree, DeltaApply) \
   X(kSend, "send", 0, Exactly(1), 0, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer), kAll, Effect::kSideEffecting, kFree, Nothing) \
   X(kRecv, "recv", 0, Exactly(0), 1, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer), kAll, Effect::kSideEffecting, kFree, Declared) \
   /* control */ \

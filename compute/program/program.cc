@@ -114,6 +114,10 @@ std::vector<BufferRange> RangesOf(const Program& program, const Node& node) {
     ranges.back().writes = true;
     ranges.push_back(RangeAt(node.buffers[1], attributes.Int(Attribute::kSourceOffset), bytes));
     ranges.back().reads = true;
+  } else if (node.op == Op::kDeltaApply) {
+    ranges.push_back(RangeAt(node.buffers[0], attributes.Int(Attribute::kOffset),
+                             static_cast<Wide>(attributes.Int(Attribute::kBytes))));
+    ranges.back().reads = ranges.back().writes = true;
   } else if (!node.buffers.empty()) {
     const ValueId value = node.op == Op::kInput ? node.first_result : node.operands[0];
     ranges.push_back(

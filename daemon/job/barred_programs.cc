@@ -154,13 +154,14 @@ void BarredPrograms::Load() {
   if (!text && problem.empty()) return;
   Programs programs;
   size_t bad = 0;
-  std::vector<absl::string_view> lines = absl::StrSplit(text.value_or(""), '\n');
+  const std::string content = text.value_or("");
+  const std::vector<absl::string_view> lines = absl::StrSplit(content, '\n');
   if (problem.empty() && (lines.front() != kFormat || !lines.back().empty())) {
     problem = lines.front() != kFormat ? absl::StrCat("it does not begin with '", kFormat, "'")
                                        : "it ends within a line";
   }
   if (lines.front() == kFormat) {
-    for (const absl::string_view line : absl::MakeSpan(lines).subspan(1)) {
+    for (const absl::string_view line : absl::MakeConstSpan(lines).subspan(1)) {
       std::optional<BarredProgram> program = FromLine(line);
       if (program && programs.size() < kMost) {
         programs.push_back(*std::move(program));
@@ -178,7 +179,8 @@ void BarredPrograms::Load() {
         "read the programs that are barred from GPUs in ", path_, ": ", problem, "; ",
         programs.size(), " programs could be read, others may run on GPUs again; the file ",
         moved ? absl::StrCat("is ", aside, " now") : absl::StrCat("stays: ", strerror(errno))));
-    if (const absl::Status kept = Write(programs); !kept.ok()) {
+    // A file that cannot be moved, such as a directory, cannot be replaced either.
+    if (const absl::Status kept = moved ? Write(programs) : absl::OkStatus(); !kept.ok()) {
       warnings_.emplace_back(kept.message());
     }
   }

@@ -54,7 +54,8 @@ CompileResult CheckProgram(const compute::Program& program) {
 std::vector<uint32_t> TypesOf(const compute::Program& program) {
   std::vector<uint32_t> types(program.buffers.size());
   for (const compute::Node& node : program.nodes) {
-    if (node.op == compute::Op::kCopy) continue;  // it copies bytes, not elements
+    // These take bytes, not elements.
+    if (node.op == compute::Op::kCopy || node.op == compute::Op::kDeltaApply) continue;
     for (const uint32_t buffer : node.buffers) {
       const compute::ValueId value =
           node.operands.empty() ? node.first_result : node.operands.front();

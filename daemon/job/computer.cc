@@ -67,7 +67,7 @@ std::string GpuComputer::FingerprintOf(const Name& name) {
 std::string GpuComputer::UnderWay() const {
   const uint64_t begun = machine_.begun();
   std::string text;
-  for (uint64_t number = machine_.over() + 1; number <= begun; ++number) {
+  for (uint64_t number = machine_.current(); number <= begun; ++number) {
     const Name& name = NameOf(number);
     const TransferId job(name.job.load(std::memory_order_relaxed));
     absl::StrAppend(&text,
@@ -79,7 +79,7 @@ std::string GpuComputer::UnderWay() const {
 }
 
 std::optional<GpuComputer::AtWork> GpuComputer::at_work() const {
-  const uint64_t number = machine_.over() + 1;
+  const uint64_t number = machine_.current();
   if (number > machine_.begun()) return std::nullopt;
   const Name& name = NameOf(number);
   return AtWork{TransferId(name.job.load(std::memory_order_relaxed)),

@@ -54,6 +54,7 @@ namespace ferry {
   X(cuStreamSynchronize)                    \
   X(cuStreamQuery)                          \
   X(cuStreamWriteValue64)                   \
+  X(cuStreamWaitEvent)                      \
   X(cuStreamCreateWithPriority)             \
   X(cuStreamDestroy)                        \
   X(cuEventCreate)                          \

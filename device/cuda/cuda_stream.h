@@ -81,8 +81,11 @@ class CudaStream {
   absl::Status CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes);
   absl::Status Store(std::byte* word, uint32_t value);
   // Has the GPU store `value` in the first 8 bytes of the report page when all that was queued
-  // before is over, and its writes are to be seen. An error: this GPU's streams do not store.
+  // before is over, and its writes are to be seen. What is queued next does not wait for that. An
+  // error: this GPU's streams do not store.
   absl::Status Report(uint64_t value);
+  // Where kernels find the report page, which they may write after those 8 bytes.
+  uint64_t report_address() const;
   // Launches a kernel that was loaded into this context. `arguments`: where each parameter's value
   // is; they are read before Launch returns.
   absl::Status Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,

@@ -33,8 +33,9 @@ def device_of(cuda: bool, place: int) -> Any:
 
 
 def serve(kind: Any, place: int, cuda: bool, pipe: Connection) -> None:
-    """In a worker's process: makes a `kind`, and calls of it what it is asked, until there is no more."""
+    """In a worker's process: makes a `kind`, says so, and calls of it what it is asked, until there is no more."""
     one = kind(place, device_of(cuda, place))
+    pipe.send(None)
     for call, given in iter(pipe.recv, None):
         try:
             said = getattr(one, call)(*given)
@@ -56,6 +57,7 @@ class Workers:
             self.processes.append(spawn.Process(target=serve, args=(kind, first + i, cuda, theirs), daemon=True))
             self.processes[-1].start()
             theirs.close()  # so that the end of the process is an end of the pipe
+        self.answers()  # all have imported their framework, which may take longer than the deadline of a call
 
     def ask(self, call: str, each: Sequence[tuple[Any, ...]]) -> None:
         for pipe, given in zip(self.pipes, each, strict=True):

@@ -15,9 +15,10 @@ from ferry._version import __version__
 if TYPE_CHECKING:
     from ferry import errors as errors
     from ferry._devices import Device
-    from ferry._future import Future, Prepared
+    from ferry._future import Future
     from ferry._memory import Tensor
     from ferry._post import Blocks, Ranges
+    from ferry._prepared import Prepared
     from ferry._session import Session
     from ferry.errors import (
         AbortedError,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Future": "_future",
-    "Prepared": "_future",
+    "Prepared": "_prepared",
     "Tensor": "_memory",
     "Blocks": "_post",
     "Ranges": "_post",

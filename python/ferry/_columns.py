@@ -11,6 +11,7 @@ from ferry import _abi
 from ferry._memory import Tensor
 from ferry._streams import Defined
 from ferry._tree import KEY_BYTES
+from ferry._views import named
 from ferry.errors import invalid
 
 _CALL_BYTES = 900_000
@@ -68,7 +69,7 @@ class Columns:
         if outside.any():
             row = int(numpy.flatnonzero(outside)[0])
             text = f"row {row}: {lengths[row]} bytes from {offsets[row]} are not inside a tensor of {tensor.nbytes}"
-            raise invalid(text, f"offsets[{row}]")
+            raise named(invalid(text, f"offsets[{row}]"), Keys(keys)[row])
         ranges = numpy.empty(len(keys), struct_dtype(_abi.Range))
         ranges["arena"], ranges["length"] = tensor._arena.handle, lengths
         ranges["offset"] = offsets + numpy.uint64(tensor._offset)
@@ -93,8 +94,8 @@ class Columns:
 
 
 def _keys(given: Any) -> Any:
-    """As bytes in a row: of type S, whose trailing NULs NumPy drops, of type V, or big-endian integers, as of a key that is an
-    int. Rows of a uint8 matrix are keys of type V."""
+    """As bytes in a row: text as UTF-8; of type S, whose trailing NULs NumPy drops, of type V, or big-endian integers, as of a
+    key that is an int. Rows of a uint8 matrix are keys of type V."""
     import numpy
 
     keys = _column(given, "keys")
@@ -102,11 +103,16 @@ def _keys(given: Any) -> Any:
         return numpy.ascontiguousarray(keys).view(f"V{keys.shape[1]}")[:, 0]
     if keys.dtype.kind in "iu":
         return numpy.ascontiguousarray(_unsigned(keys, "keys").astype(">u8")).view("V8")
+    if keys.dtype.kind == "U":
+        try:
+            keys = numpy.char.encode(keys, "utf-8")
+        except UnicodeEncodeError as error:
+            raise invalid(f"keys have a text that has no form in UTF-8: {error.reason}", "keys") from None
     plain = keys.dtype.kind == "S" or (keys.dtype.kind == "V" and keys.dtype.names is None)
     if not plain or keys.ndim != 1 or not 1 <= keys.dtype.itemsize <= KEY_BYTES:
         raise invalid(
-            f"keys are a column of bytes (S1 to S{KEY_BYTES}; V1 to V{KEY_BYTES}, or rows of uint8, where they may end in NUL) "
-            f"or integers, not {keys.dtype}{keys.shape}",
+            f"keys are a column of text, bytes (S1 to S{KEY_BYTES}; V1 to V{KEY_BYTES}, or rows of uint8, where they may end "
+            f"in NUL) or integers, not {keys.dtype}{keys.shape}",
             "keys",
         )
     return numpy.ascontiguousarray(keys)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Optional, Union
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Optional, Protocol, Union
 
 from ferry import _abi
 from ferry.errors import NotFoundError, check, invalid
@@ -22,7 +22,17 @@ class Device(NamedTuple):
     local: bool
 
 
-DeviceLike = Union[int, str, Device]
+class FrameworkDevice(Protocol):
+    """A device of this process as PyTorch has it: ``torch.device("cuda", 0)``."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def index(self) -> Optional[int]: ...
+
+
+DeviceLike = Union[int, str, Device, FrameworkDevice]
 _KINDS = {0: "", 1: "host", 2: "gpu"}
 
 
@@ -42,9 +52,36 @@ def number_of(device: Any, argument: str) -> Optional[int]:
     except TypeError:
         number = -1
     if not 0 <= number < 1 << 64:
-        said = f"a device is its number, its name or a ferry.Device, not {device!r}"
+        said = f"a device is its number, its name, a ferry.Device or a torch.device, not {device!r}"
         raise invalid(said, argument)
     return number
+
+
+def as_framework(device: Any) -> Optional[tuple[str, int]]:
+    """("cpu" or "cuda", which one, -1: it is not said) of ``"cpu"``, ``"cuda"``, ``"cuda:1"`` and torch.device; None of what is
+    called otherwise."""
+    if not isinstance(device, str) and isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
+        index = device.index
+        return device.type, -1 if index is None or device.type == "cpu" else index
+    kind, colon, number = str(device).partition(":")
+    if not isinstance(device, str) or kind not in ("cpu", "cuda") or (colon and not number.isdecimal()):
+        return None
+    return kind, int(number) if colon and kind == "cuda" else -1
+
+
+def of_framework(kind: str, ordinal: int, gpu: Optional[int], devices: Sequence[Device], shown: str, argument: str) -> int:
+    """The global id of one of a node's `devices`, which a framework calls `shown`: of "cpu" its only host device; of "cuda"
+    `gpu`, as GPU `ordinal` is called, or if no ordinal is given its only GPU. InvalidArgumentError if it could be several,
+    NotFoundError if it is none."""
+    names = ", ".join(device.name for device in devices)
+    wanted = {"cpu": "host", "cuda": "gpu" if ordinal < 0 else ""}.get(kind)
+    some = [device.id for device in devices if device.kind == wanted] if gpu is None else [gpu]
+    if len(some) == 1:
+        return some[0]
+    if some:
+        raise invalid(f"{shown!r} may be several devices of this node, which has {names}: name one of these", argument)
+    said = f"{shown!r} is no device of this node's daemon, which has {names}: name one of these"
+    raise NotFoundError(said, "DEVICE_UNKNOWN", ((argument, said),))
 
 
 def unknown(name: str, known: Iterable[str], argument: str) -> NotFoundError:

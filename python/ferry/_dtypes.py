@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ferry.errors import invalid
@@ -17,6 +19,10 @@ class DType(NamedTuple):
     bits: int
     typestr: str
     dlpack: Optional[tuple[int, int]]
+
+    def nbytes(self, shape: Iterable[int]) -> int:
+        """Of so many elements, as they are sent: of less than a byte each, they follow each other."""
+        return (math.prod(shape) * self.bits + 7) // 8
 
 
 ALL = (
@@ -54,6 +60,7 @@ BY_FORMAT = {
     for size in (1, 2, 4, 8, 16)
     if (BY_NAME[name].bits == 8 * size if name not in ("int", "uint") else size <= 8)
 }
+_ALIASES = {"half": "float16", "single": "float32", "double": "float64"}
 _SCALARS: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
@@ -72,9 +79,10 @@ def dtype_of(value: Any) -> DType:
     else:
         name = getattr(value, "name", None) or str(value)
     name = name.rpartition(".")[2]
-    found = BY_NAME.get(name) or BY_TYPESTR.get(name) or _BY_CODE.get(name)
+    found = BY_NAME.get(_ALIASES.get(name, name)) or BY_TYPESTR.get(name) or _BY_CODE.get(name)
     if found is None:
-        raise invalid(f"no element type is called {name!r}; known: {', '.join(BY_NAME)}", "dtype")
+        hint = ": NumPy has 64 bits by this name, PyTorch 32" if name in ("float", "int") else ""
+        raise invalid(f"no element type is called {name!r}{hint}; known: {', '.join(BY_NAME)}", "dtype")
     return found
 
 

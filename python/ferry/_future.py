@@ -4,21 +4,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
-import operator
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
 from ferry import _abi
 from ferry._options import c_text, wait_timeout
 from ferry._streams import on_stream, refuse_capture
 from ferry._tree import shown
-from ferry.errors import FerryError, ForkedError, WaitTimeoutError, check, for_python, invalid, of_this_end, take
+from ferry.errors import (
+    FailedPreconditionError,
+    FerryError,
+    ForkedError,
+    WaitTimeoutError,
+    check,
+    for_python,
+    invalid,
+    of_this_end,
+    take,
+)
+
+if TYPE_CHECKING:
+    import concurrent.futures
 
 log = logging.getLogger("ferry")
 T = TypeVar("T")
@@ -73,15 +86,43 @@ class Post:
     def first_id(self) -> int:
         return int(_abi.library().ferry_batch_first_id(self.handle))
 
+    def first_route(self) -> str:
+        return _abi.ROUTES[self.session.calls(_abi.library().ferry_transfer_route, self.session.handle, self.first_id)]
+
+    def routes(self) -> list[str]:
+        """Of its transfers."""
+        if self.session._handle is None:
+            raise FailedPreconditionError("the session is closed", "FIELD_INVALID")
+        numbers = (ctypes.c_int * max(1, len(self.keys)))()
+        self.session.calls(lambda: check(_abi.library().ferry_batch_routes(self.handle, numbers)), keep=self)
+        return [_abi.ROUTES[number] for number in numbers[: len(self.keys)]]
+
     def over(self) -> bool:
         return bool(_abi.library().ferry_batch_over(self.handle))
 
     def failed_unheard(self) -> bool:
-        """Whether it is over, and did not go well, by itself: not by the end of its session."""
-        lib = _abi.library()
-        if self._pid != self._getpid() or self.session._handle is None or not lib.ferry_batch_over(self.handle):
+        """Whether it is over, and did not go well, by itself: not by the end of its session. Of a daemon that does not answer
+        at once it is not known."""
+        if self._pid != self._getpid() or self.session._handle is None or not self.over() or self._all_well():
             return False
-        return take(lib.ferry_batch_wait(self.handle, 0)) is not None
+        said: list[Optional[FerryError]] = []
+        asked = self.session.calls.soon(lambda: said.append(take(_abi.library().ferry_batch_wait(self.handle, 0))), seconds=0.2)
+        return asked and said != [None]
+
+    def _all_well(self) -> bool:
+        """Whether no transfer of its counter has ever failed, of which the daemon need not be asked."""
+        if self.session._handle is None:
+            return True  # nor can it be
+        failures = ctypes.c_uint64()
+        _abi.library().ferry_over_failures(self.session._handle, self.end[0], ctypes.byref(failures), None)
+        return not failures.value
+
+    def _wait(self, nanoseconds: int) -> Any:
+        """ferry_batch_wait. How a transfer has failed it asks the daemon."""
+        wait = _abi.library().ferry_batch_wait
+        if self.over() and not self._all_well():
+            return self.session.calls(wait, self.handle, 0, undo=_abi.library().ferry_status_free, keep=self)
+        return wait(self.handle, nanoseconds)
 
     def wait(self, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
         """None if all went well, else the first failure, with ids and keys of all that failed. `said`: as the text has
@@ -94,7 +135,7 @@ class Post:
                 "wait again, or cancel() them. `ferryctl transfers` says what they wait for"
             )
 
-        error = wait_in_slices(lambda ns: lib.ferry_batch_wait(self.handle, ns), timeout, what)
+        error = wait_in_slices(self._wait, timeout, what)
         if error is None:
             return None
         if not self.over():
@@ -116,6 +157,9 @@ class Future(Generic[T]):
     """Transfers that are under way, and what they bring: of a receive its tensors, of a send None.
 
     Wait by ``result()``, ``await``, or ``add_done_callback``. A future that is thrown away leaves its transfers going on.
+    asyncio's ``gather``, ``wait_for``, ``shield`` and ``as_completed`` take it as it is; where a task is wanted, as by
+    ``asyncio.wait``, give ``asyncio.ensure_future(future)``, in place of ``create_task``, which takes coroutines alone. For
+    ``concurrent.futures.wait`` and ``as_completed``, and ``asyncio.wrap_future``, give ``future.as_concurrent()``.
     """
 
     _over = True  # of the class, for one that was never begun
@@ -139,11 +183,14 @@ class Future(Generic[T]):
                 log.warning("transfers failed, and nobody asked their ferry.Future: keys %s: %s", keys, error)
                 return
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Future is of the process that has posted: send what result() gives, such as .numpy() of it")
+
     def __repr__(self) -> str:
         state = "over" if self.done() else "under way"
         if self._error is not None:
             state = f"failed: {type(self._error).__name__}"
-        return f"<ferry.Future {state}{_transfers([post.keys for post in self._posts])}>"
+        return f"<ferry.Future {state}{transfers_shown([post.keys for post in self._posts])}>"
 
     @property
     def transfer_ids(self) -> tuple[int, ...]:
@@ -155,14 +202,6 @@ class Future(Generic[T]):
         """How many bytes the call has copied, since they are in no memory that the daemon sees: of a receive none.
         ``Session.explain`` says why, of each tensor."""
         return self._copied_bytes
-
-    def _first_id(self, session: Any) -> int:
-        """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""
-        if not self._posts:
-            return 0
-        if self._posts[0].session is not session:
-            raise invalid("a post continues a future of its own session", "continues")
-        return self._posts[0].first_id
 
     def done(self) -> bool:
         """True if all is over, well or not. Raises nothing."""
@@ -213,29 +252,60 @@ class Future(Generic[T]):
     def cancel(self) -> None:
         """Asks what is not launched yet to end: CancelledError, at both ends."""
         self._told = True
-        for post in self._posts:
-            check(_abi.library().ferry_batch_cancel(post.handle))
+        if self._posts:
+            self._posts[0].session.calls(_cancel, self._posts)
 
     def poison(self, why: str) -> None:
         """The data will never be there, or never be taken: PoisonedError with `why`, at both ends."""
         said, self._told = c_text(why, "why"), True
-        for post in self._posts:
-            check(_abi.library().ferry_batch_poison(post.handle, said))
+        if self._posts:
+            self._posts[0].session.calls(_poison, self._posts, said)
 
     def routes(self) -> tuple[str, ...]:
-        """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none.
-        FailedPreconditionError if the session is closed."""
-        lib = _abi.library()
-        return tuple(
-            _abi.ROUTES[lib.ferry_transfer_route(post.session.handle, post.first_id + i)]
-            for post in self._posts
-            for i in range(len(post.keys))
-        )
+        """What each transfer took, or takes: "local", "mapped", "tcp", "ucx", "nccl"; "any" while it has none, and if the
+        daemon has forgotten it. One call to the daemon for each 4,096 transfers of a post.
+
+        Raises: FailedPreconditionError if the session is closed; DaemonLostError while the daemon is away, and of transfers
+        of before it came back.
+        """
+        return tuple(route for post in self._posts for route in post.routes())
+
+    def as_concurrent(self) -> concurrent.futures.Future[T]:
+        """A future of ``concurrent.futures`` that ends as this one does, for what takes no other. Cancelling that one, before
+        it is over, cancels the transfers. Raises what `add_done_callback` does."""
+        import concurrent.futures
+
+        made: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def over(_: Future[T]) -> None:
+            if not made.set_running_or_notify_cancel():
+                return
+            error = self.exception()
+            if error is None:
+                made.set_result(self._value)
+            else:
+                made.set_exception(error.again())
+
+        def cancelled(_: concurrent.futures.Future[T]) -> None:
+            if made.cancelled():
+                self._told = True
+                cancel_soon(self._posts)
+
+        made.add_done_callback(cancelled)
+        self.add_done_callback(over)
+        return made
+
+    @property
+    def _condition(self) -> Any:
+        """What ``concurrent.futures`` looks for in a future of its own."""
+        raise TypeError("concurrent.futures waits for futures of its own: give it ferry.Future.as_concurrent()")
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
         not block for long. What it raises is logged, as an error of logger ``ferry``, and disturbs nobody else. ForkedError
         in a child of fork."""
+        if getattr(callback, "__module__", "") == "asyncio.tasks":  # of asyncio.wait, which would not hear of it
+            raise TypeError("asyncio.wait waits for tasks and futures of its own: give it asyncio.ensure_future(future)")
         for post in self._posts:
             if post.session.waiter.forked() and not self._over:
                 said = "the future is of the process that forked this one, which alone can wait for it"
@@ -292,142 +362,56 @@ class Future(Generic[T]):
             try:
                 yield from there
             except asyncio.CancelledError:
-                self.cancel()
+                self._told = True
+                cancel_soon(self._posts)
                 raise
         return self.result()
+
+
+def id_to_continue(future: Future[Any], session: Any) -> int:
+    """The first transfer's id, for a post of `session` that continues this one; 0: there is none."""
+    if not future._posts:
+        return 0
+    if future._posts[0].session is not session:
+        raise invalid("a post continues a future of its own session", "continues")
+    return future._posts[0].first_id
+
+
+def first_routes(futures: Sequence[Future[Any]]) -> list[str]:
+    """What the first transfer of each call took, each route once: a call to the daemon for each, whose answer is short."""
+    posts = [post for future in futures for post in future._posts]
+    return sorted({post.first_route() for post in posts})
+
+
+def joined(futures: Sequence[Future[Any]], value: T) -> Future[T]:
+    """One future of what several post, with another value."""
+    return Future([post for one in futures for post in one._posts], value, sum(one.copied_bytes for one in futures))
+
+
+def _cancel(posts: Sequence[Post]) -> None:
+    """All of them, whichever cannot be."""
+    errors = [take(_abi.library().ferry_batch_cancel(post.handle)) for post in posts]
+    for error in filter(None, errors):
+        raise error
+
+
+def _poison(posts: Sequence[Post], why: bytes) -> None:
+    for post in posts:
+        check(_abi.library().ferry_batch_poison(post.handle, why))
+
+
+def cancel_soon(posts: Sequence[Post]) -> None:
+    """Cancels what nobody will wait for, and waits a second at most for a daemon that may stand still."""
+    if posts:
+        with contextlib.suppress(FerryError):
+            posts[0].session.calls.soon(_cancel, tuple(posts))
 
 
 def _wait_batch(handle: int, stream: Any) -> Any:
     return _abi.library().ferry_stream_wait_batch(handle, stream)
 
 
-class Prepared:
-    """Transfers that are checked, matched and routed once and then fired any number of times, each by a store.
-
-    Both ends are prepared. `value` is what ``recv`` would give: the same tensors each time. The bytes must be there, and
-    free to be overwritten, from ``fire`` until ``wait`` returns. When one of the transfers ends, all of them do: every
-    call then raises why.
-    """
-
-    _getpid = staticmethod(os.getpid)  # as a Post's
-
-    def __init__(
-        self, session: Any, handles: Sequence[int], keys: Sequence[Sequence[bytes]], kept: Any, value: Any, ordinal: int = -1
-    ) -> None:
-        lib = _abi.library()
-        self._ordinal, self._keys = ordinal, tuple(keys)
-        self._session, self._handles, self._kept, self.value = session, tuple(handles), kept, value
-        self._fired = ctypes.c_uint64()
-        self._firing = ctypes.byref(self._fired)
-        self._fire, self._free, self._pid = lib.ferry_prepared_fire, lib.ferry_prepared_free, os.getpid()
-        self._released = False
-
-    def __repr__(self) -> str:
-        return f"<ferry.Prepared {'released' if self._released else 'prepared'}{_transfers(self._keys)}>"
-
-    def fire(self) -> int:
-        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over."""
-        for i, handle in enumerate(self._handles):
-            status = self._fire(handle, self._firing)
-            if status:
-                error = take(status)
-                assert error is not None
-                raise _of_batch(error, handle, self._keys[i])
-        return self._fired.value
-
-    def fire_stream(self, stream: Any = None) -> int:
-        """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
-        by then. `stream` as of ``Future.wait_stream``. Raises what that does, and why the batch has ended."""
-        what = "a stream was to fire"
-        refuse_capture(what)
-        for handle in self._handles:
-            on_stream(
-                stream,
-                self._ordinal,
-                what,
-                lambda there, handle=handle: check(_abi.library().ferry_stream_fire(handle, there, self._firing)),
-            )
-        return self._fired.value
-
-    def wait_stream(self, stream: Any = None, firing: Optional[int] = None) -> Any:
-        """Has a CUDA stream wait for firing `firing` (the last one if None), or the batch's end; `value`, at once. Raises what
-        ``Future.wait_stream`` does."""
-        what = "a stream was to wait for a firing"
-        refuse_capture(what)
-        lib = _abi.library()
-        for handle in self._handles:
-            # A stream may have been told to fire what it has not fired yet.
-            told = max(lib.ferry_prepared_fired(handle), self._fired.value)
-            number = told if firing is None else _firing_number(firing)
-            on_stream(
-                stream,
-                self._ordinal,
-                what,
-                lambda there, handle=handle, number=number: check(lib.ferry_stream_wait_prepared(handle, there, number)),
-            )
-        return self.value
-
-    def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
-        """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.
-        WaitTimeoutError after `timeout` seconds: the firing goes on."""
-        wait_timeout(timeout)
-        end = None if timeout is None else time.monotonic() + timeout
-        wanted = None if firing is None else _firing_number(firing)
-        for handle, keys in zip(self._handles, self._keys, strict=True):
-            number = _abi.library().ferry_prepared_fired(handle) if wanted is None else wanted
-            error = _wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
-            if error is not None:
-                raise _of_batch(error, handle, keys)
-
-    def release(self) -> None:
-        """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more. Twice is
-        once."""
-        released, self._released = self._released, True
-        if released or self._pid != os.getpid():
-            return
-        for handle in self._handles:
-            check(_abi.library().ferry_prepared_release(handle))
-
-    def __enter__(self) -> Prepared:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def __del__(self) -> None:
-        if self._pid == self._getpid():  # in a child of fork nothing is touched
-            for handle in self._handles:
-                self._free(handle)
-
-
-def _transfers(keys: Sequence[Sequence[bytes]]) -> str:
+def transfers_shown(keys: Sequence[Sequence[bytes]]) -> str:
     """For a repr: how many, and the first one's key."""
     count = sum(map(len, keys))
     return f", {count} transfer{'s' if count > 1 else ''} from key {shown(keys[0][0])}" if count else ", no transfers"
-
-
-def _firing_number(firing: Any) -> int:
-    try:
-        made = operator.index(firing)
-    except TypeError:
-        made = -1
-    if not 0 <= made < 1 << 64:
-        raise invalid(f"a firing is its number, from 1, not {firing!r}", "firing")
-    return made
-
-
-def _of_batch(error: FerryError, handle: int, keys: Sequence[bytes]) -> FerryError:
-    """Of a prepared batch, which ends as a whole: with the ids and keys of all its transfers."""
-    first = int(_abi.library().ferry_prepared_first_id(handle))
-    error.transfer_ids, error.keys = tuple(first + i for i in range(len(keys))), tuple(keys)
-    return error
-
-
-def _wait_firing(handle: int, number: int, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
-    def what() -> str:
-        return (
-            f"firing {number} is not over after {said} s; it goes on, and may wait for the other end to fire: wait again, "
-            "or release it"
-        )
-
-    return wait_in_slices(lambda ns: _abi.library().ferry_prepared_wait(handle, number, ns), timeout, what)

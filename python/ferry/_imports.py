@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 from ferry import _abi, _cuda
 from ferry._memory import Arena
 from ferry._views import View
-from ferry.errors import FerryError, ResourceExhaustedError, take
+from ferry.errors import FerryError, ResourceExhaustedError, check, take
 
 _MOST_MAPPINGS = 250  # of one import
 Pieces = list[tuple[Arena, int, int]]
@@ -26,13 +26,13 @@ class Imported:
 
     _getpid = staticmethod(os.getpid)  # as an Arena's
 
-    def __init__(self, handle: int, address: int) -> None:
+    def __init__(self, session: Any, handle: int, address: int) -> None:
         self.handle, self.address = handle, address
-        self._free, self._pid = _abi.library().ferry_arena_free, os.getpid()
+        self._free, self._pid, self._dispose = _abi.library().ferry_arena_free, os.getpid(), session.calls.dispose
 
     def __del__(self) -> None:
         if self._pid == self._getpid():
-            self._free(self.handle)
+            self._dispose(self._free, self.handle)
 
 
 class Segment(NamedTuple):
@@ -125,17 +125,11 @@ class Imports:
                 continue
             some = missing[begin:i]
             begin = i
-            handle = ctypes.c_void_p()
-            error: Optional[FerryError] = take(
-                _abi.library().ferry_arena_import_cuda(
-                    session.handle, device, some[0].base, sum(one.nbytes for one in some), ctypes.byref(handle)
-                )
-            )
+            arena, error = session.calls(_imported, session, device, some[0].base, sum(one.nbytes for one in some))
             if isinstance(error, ResourceExhaustedError):  # which may be otherwise the next time
                 for one in some:
                     self._drop(one)
                 raise error
-            arena = None if handle.value is None else Imported(handle.value, some[0].base)
             for one in some:
                 self._segments[one.base] = one._replace(arena=arena, why=str(error))
 
@@ -154,6 +148,20 @@ class Imports:
     def _drop(self, segment: Segment) -> None:
         if segment.handle is not None:
             _cuda.driver().release(segment.handle)
+
+
+def cuda_session() -> int:
+    """The library's own session, of ferry_cuda_malloc, which the first call opens. UnavailableError if no daemon listens."""
+    handle = ctypes.c_void_p()
+    check(_abi.library().ferry_cuda_session(ctypes.byref(handle)))
+    assert handle.value is not None
+    return handle.value
+
+
+def _imported(session: Any, device: int, base: int, nbytes: int) -> tuple[Optional[Imported], Optional[FerryError]]:
+    handle = ctypes.c_void_p()
+    error = take(_abi.library().ferry_arena_import_cuda(session.handle, device, base, nbytes, ctypes.byref(handle)))
+    return None if handle.value is None else Imported(session, handle.value, base), error
 
 
 class PoolPlaces:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Optional
 from ferry._devices import DeviceLike
 from ferry._dtypes import DType, dtype_of
 from ferry._memory import make_tensors, shape_of
-from ferry._tree import ARRAYS
+from ferry._tree import ARRAYS, shown
 from ferry._views import leaf_view, named
-from ferry.errors import FerryError
+from ferry.errors import FerryError, invalid
 
 
 class Like(NamedTuple):
@@ -32,6 +32,9 @@ def leaf_like(key: bytes, leaf: Any) -> Like:
             return Like(shape_of(shape), dtype_of(kind), -1)
         except FerryError as error:
             raise named(error, key) from None
+    if isinstance(leaf, int):
+        said = f"{leaf!r} is no tensor: the first argument, like=, has what new tensors are like; a shape is shape="
+        raise invalid(f"key {shown(key)}: {said}", "like")
     view = leaf_view(key, leaf)
     return Like(view.shape, view.dtype, view.ordinal)
 

@@ -20,6 +20,7 @@ from ferry.errors import UnimplementedError, check, invalid
 
 Shape = Union[int, Sequence[int]]
 ALIGNMENT = 256
+_AS_ARRAY = "a ferry.Tensor becomes an array by numpy.asarray, torch.from_dlpack or jax.numpy.asarray, without a copy"
 _MOST = 2**63 - 1  # bytes, and elements of a dimension: beyond it ctypes would take another number without a word
 
 
@@ -70,6 +71,7 @@ class Arena:
         self.lane: Optional[int] = None
         self.events: Optional[list[int]] = None
         self._free, self._settle, self._pid = lib.ferry_arena_free, _cuda.settle, os.getpid()
+        self._dispose = session.calls.dispose
         self._ending = sys.is_finalizing
 
     def __del__(self) -> None:
@@ -79,7 +81,7 @@ class Arena:
             if self._ending():  # CUDA may be gone, and memory goes with the process
                 return
             self._settle(self.ordinal, self.events)  # what streams still do with it must be over before it is unmapped
-        self._free(self.handle)
+        self._dispose(self._free, self.handle)
 
 
 class ArenaMap:
@@ -121,7 +123,7 @@ class Tensor:
 
     def __init__(self, arena: Arena, offset: int, shape: tuple[int, ...], dtype: DType) -> None:
         self._arena, self._offset, self._dtype, self.shape = arena, offset, dtype, shape
-        self.nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+        self.nbytes = dtype.nbytes(shape)
 
     @property
     def dtype(self) -> str:
@@ -156,7 +158,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a scalar has no length")
+            raise TypeError(f"a scalar has no length; {_AS_ARRAY}")
         return self.shape[0]
 
     def __getitem__(self, rows: Union[int, slice]) -> Tensor:
@@ -173,6 +175,13 @@ class Tensor:
             return Tensor(self._arena, self._offset + start * row, (max(0, stop - start), *self.shape[1:]), self._dtype)
         index = range(self.shape[0])[rows]  # IndexError, as of a list
         return Tensor(self._arena, self._offset + index * row, self.shape[1:], self._dtype)
+
+    def __setitem__(self, rows: Any, values: Any) -> None:
+        """Writes where NumPy would: host devices only."""
+        if self._dtype.bits < 8:
+            raise invalid(f"{self!r} has no elements of whole bytes to be written one by one: see .memory", "index")
+        self._host("assignment")
+        self.numpy()[rows] = values
 
     def view(self, shape: Shape, dtype: Any = None, offset: int = 0) -> Tensor:
         """`shape` of `dtype` (this one's if None) over the same bytes from byte `offset`. InvalidArgumentError if they are not
@@ -236,6 +245,22 @@ class Tensor:
             "strides": None,
         }
 
+    def __jax_array__(self) -> Any:
+        """For ``jax.numpy.asarray`` and other functions of JAX: the same bytes, which JAX takes to be immutable."""
+        import jax
+
+        return jax.dlpack.from_dlpack(self)
+
+    def item(self) -> Any:
+        """The one element, as a number of Python's. ValueError if there are several; UnimplementedError of a GPU's."""
+        return self.numpy().item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
     def __dlpack_device__(self) -> tuple[int, int]:
         ordinal = self._arena.ordinal
         return (_dlpack.CPU, 0) if ordinal < 0 else (_dlpack.CUDA, ordinal)
@@ -275,6 +300,11 @@ def unpacked(memory: memoryview, elements: int) -> Any:
 
 
 def make_arena(session: Any, device: int, nbytes: int) -> Arena:
+    made: Arena = session.calls(_make_arena, session, device, nbytes)
+    return made
+
+
+def _make_arena(session: Any, device: int, nbytes: int) -> Arena:
     handle = ctypes.c_void_p()
     check(_abi.library().ferry_arena_create(session.handle, device, max(1, nbytes), 0, ctypes.byref(handle)))
     assert handle.value is not None
@@ -289,7 +319,7 @@ def make_tensors(session: Any, device: int, wanted: Sequence[tuple[tuple[int, ..
     offsets = []
     for shape, dtype in wanted:
         offsets.append(ends)
-        nbytes = (math.prod(shape) * dtype.bits + 7) // 8
+        nbytes = dtype.nbytes(shape)
         ends += -(-nbytes // ALIGNMENT) * ALIGNMENT
         if ends > _MOST:
             others = f", {ends} with those before it" if len(offsets) > 1 else ""

@@ -5,14 +5,10 @@ and to look at the slice, takes several times as long. What the adapters post in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
-from ferry import _abi
-from ferry._future import Future
-from ferry._post import Copies, Item, Places
-from ferry._session import Session
+from ferry._post import Item, Places
 from ferry._tree import path_key
 from ferry._views import View
 from ferry.errors import InvalidArgumentError
@@ -53,20 +49,3 @@ def end_of(places: Places, view: View, offset: Box = None, size: Box = None) -> 
     except InvalidArgumentError:
         return None
     return None if where is None else Item(b"", where, view.dtype, box.shape, view.owner)
-
-
-def nbytes_of(shape: Sequence[int], bits: int) -> int:
-    return (math.prod(shape) * bits + 7) // 8
-
-
-def routes_of(futures: Sequence[Future[Any]]) -> list[str]:
-    """What the first transfer of each call took, each route once. To ask of each transfer is a call to the daemon for each."""
-    lib = _abi.library()
-    posts = [post for future in futures for post in future._posts]
-    return sorted({_abi.ROUTES[lib.ferry_transfer_route(post.session.handle, post.first_id)] for post in posts})
-
-
-def receive(session: Session, items: Sequence[Item], frm: int, deadline: float) -> Future[None]:
-    """Receives what `end_of` gave, with keys."""
-    options = session._options(deadline, 0, "any")
-    return Future(session._post("ferry_cross_host_receive", [(list(items), Copies([], 0))], frm, options)[0], None)

@@ -13,7 +13,7 @@ from ferry import _abi, _cuda, _streams
 from ferry._dtypes import DType
 from ferry._imports import PoolPlaces
 from ferry._memory import ALIGNMENT, Arena, Tensor
-from ferry._tree import shown
+from ferry._tree import flatten, shown
 from ferry._views import View, blocks_of, leaf_view, named, packed, view_of
 from ferry.errors import InvalidArgumentError, check, invalid, refused, take
 
@@ -140,25 +140,40 @@ def place_of(session: Any, view: View) -> Optional[Where]:
     return Places(session).of(view)
 
 
-def explained(session: Any, tensor: Any) -> str:
-    """What Session.explain says."""
-    view = view_of(tensor)
-    where, how = Places(session).find(view)
-    if where is None and view.ordinal >= 0:
-        _contiguous(view, "the tensor")
+def explained(session: Any, tree: Any) -> Any:
+    """What Session.explain says: of each leaf."""
+    places, (leaves, build) = Places(session), flatten(tree)
+    return build([_explained(places, path, leaf) for path, leaf in leaves])
+
+
+def _explained(places: Places, path: tuple[str, ...], leaf: Any) -> str:
+    if isinstance(leaf, (Ranges, Blocks)):
+        where = items_of(places.session, [(b"explain", leaf)], 0, copies=False)[0][0].where
+        return _zero_copy(where, "")
+    try:
+        view = view_of(leaf)
+        where_or_none, how = places.find(view)
+        if where_or_none is None:
+            _contiguous(view, "the tensor")
+    except InvalidArgumentError as error:
+        raise (named(error, "/".join(path).encode(errors="replace")) if path else error) from None
+    if where_or_none is not None:
+        return _zero_copy(where_or_none, f" ({how})" if how else "")
+    if view.ordinal >= 0:
         return f"copied once, on the GPU: {how or 'it is in no memory that the daemon sees'}"
-    if where is None:
-        _contiguous(view, "the tensor")
-        return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
-    how = f" ({how})" if how else ""
-    if isinstance(where, list) and len(where) == 1:
-        arena, offset, length = where[0]
-        return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}{how}"
+    return f"copied once: the {view.nbytes} bytes are in no arena of this session (Session.empty makes one)"
+
+
+def _zero_copy(where: Where, how: str) -> str:
     device = arena_of(where).device
-    if isinstance(where, list):
-        return f"zero-copy: {len(where)} ranges, of {len(where)} arenas on device {device}{how}"
-    assert not hasattr(where, "indices")
-    return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
+    if isinstance(where, Strided):
+        return f"zero-copy: {where.blocks} blocks, one every {where.stride} bytes, of an arena on device {device}{how}"
+    if isinstance(where, Table):
+        return f"zero-copy: {len(where.indices)} blocks of {where.block} bytes by index, of an arena on device {device}{how}"
+    if len(where) > 1:
+        return f"zero-copy: {len(where)} ranges, of {len({id(one[0]) for one in where})} arenas on device {device}{how}"
+    arena, offset, length = where[0]
+    return f"zero-copy: bytes {offset} to {offset + length} of an arena of {arena.nbytes} on device {arena.device}{how}"
 
 
 def _table(places: Places, blocks: Blocks, view: View) -> Table:
@@ -245,7 +260,9 @@ def _contiguous(view: View, what: str) -> None:
         )
 
 
-def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool) -> tuple[list[Item], Copies]:
+def items_of(
+    session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, copies: bool, argument: str = "into"
+) -> tuple[list[Item], Copies]:
     """What each (key, leaf) is. A leaf that is in no arena is copied if `copies`, else refused: into one on `device`, or on its
     own GPU, of the session's stage, which are given too."""
     places = Places(session)
@@ -279,9 +296,11 @@ def items_of(session: Any, leaves: Sequence[tuple[bytes, Any]], device: int, cop
                 raise invalid(f"the tensor of key {shown(key)} is a GPU's, of another session: use that one", "tensor")
             if not copies:
                 raise invalid(
-                    f"the memory of key {shown(key)} is in no arena of this session, and only a send copies: make it by "
-                    f"Session.empty, or have it made by like= or shape={'. ' + why if why else ''}",
-                    "into",
+                    f"the memory of key {shown(key)} is in no arena of this session, and "
+                    + ("only a send copies" if argument == "into" else "what is prepared is not copied")
+                    + f": make it by Session.empty{', or have it made by like= or shape=' if argument == 'into' else ''}"
+                    + (f". {why}" if why else ""),
+                    argument,
                 )
             _contiguous(view, f"the tensor of key {shown(key)}")
             staged.append((len(items), key, view))

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 from ferry._dtypes import BY_NAME
-from ferry._future import Future
+from ferry._future import Future, first_routes
 from ferry._memory import Tensor, make_tensors
-from ferry._parts import part_key, receive, routes_of
+from ferry._parts import part_key
 from ferry._post import Item, Ranges, arena_of
+from ferry._posting import receive
 from ferry._request import DEADLINE, Address, Request
 from ferry._session import Session
 from ferry._source import Leaf, describe, host_device
@@ -61,7 +61,7 @@ class Pull:
             wanted = [(tuple(size), BY_NAME[leaf.dtype]) for leaf, size in zip(leaves, sizes, strict=True)]
             into = make_tensors(session, home, wanted) if wanted else []
         self.tensors = list(into)
-        self.nbytes = sum(math.prod(size) * BY_NAME[leaf.dtype].bits // 8 for leaf, size in zip(leaves, sizes, strict=True))
+        self.nbytes = sum(BY_NAME[leaf.dtype].nbytes(size) for leaf, size in zip(leaves, sizes, strict=True))
         if not parts:
             return
         key = f"{name[:24]}/{secrets.token_hex(8)}"
@@ -108,7 +108,7 @@ class Pull:
 
     def routes(self) -> list[str]:
         """What the bytes took, each once: of those that are posted together the first ones."""
-        return routes_of(self._futures)
+        return first_routes(self._futures)
 
     def cancel(self) -> None:
         """From any thread: whoever waits gets CancelledError, or PeerClientGoneError if nothing was posted yet."""

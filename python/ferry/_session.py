@@ -8,21 +8,23 @@ import ctypes
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional, Union
 
-from ferry import _abi, _columns, _cuda
+from ferry import _abi, _cuda, _posting
+from ferry._calls import Calls
 from ferry._counters import Counters
-from ferry._devices import Device, DeviceLike, number_of, of_cluster, of_node, unknown
+from ferry._devices import Device, DeviceLike, as_framework, number_of, of_cluster, of_framework, of_node, unknown
 from ferry._dtypes import dtype_of
-from ferry._future import Future, Post, Prepared, interpreter_ends, wait_in_slices
-from ferry._imports import Imports
+from ferry._future import Future, Post, interpreter_ends, wait_in_slices
+from ferry._imports import Imports, cuda_session
 from ferry._like import new_like
-from ferry._memory import Arena, ArenaMap, Shape, Tensor, make_tensors, shape_of
-from ferry._options import c_text, domain_of, post_options, session_options
-from ferry._post import Copies, Item, arena_of, coded, explained, items_of, parted, post, split
+from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of
+from ferry._options import c_text, domain_of, session_options
+from ferry._post import explained, items_of, parted
+from ferry._prepared import Prepared
 from ferry._stage import Kept, Stage
-from ferry._streams import Defined, Streams
+from ferry._streams import Streams, torch_cuda
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
 from ferry.errors import FailedPreconditionError, NotAllowedError, check, invalid, not_allowed
@@ -56,25 +58,30 @@ class Session:
         timeout: float = 10.0,
         reattach: bool = True,
     ) -> None:
-        lib, self._domain = _abi.library(), domain_of(domain)
+        lib, self.domain = _abi.library(), domain_of(domain)
         options = session_options(client_dir, name, timeout, reattach)
-        handle = ctypes.c_void_p()
+        calls = Calls()
         try:
-            check(lib.ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
-        except NotAllowedError as error:
-            raise not_allowed(error) from None
-        assert handle.value is not None
-        self._begin(handle.value)
+            handle = calls(_opened, options, undo=lib.ferry_session_close)
+        except Exception as error:
+            calls.close()
+            if isinstance(error, NotAllowedError):
+                raise not_allowed(error) from None
+            raise
+        except BaseException:  # Ctrl-C: the call goes on
+            calls.close(0)
+            raise
+        self._begin(handle, calls)
         _open.add(self)
 
-    def _begin(self, handle: int) -> None:
-        lib, self._handle, self._pid = _abi.library(), handle, os.getpid()
+    def _begin(self, handle: int, calls: Calls) -> None:
+        lib, self._handle, self._pid, self.calls = _abi.library(), handle, os.getpid(), calls
         self.arenas, self.stage, self.waiter = ArenaMap(), Stage(), Waiter()
         self.imports, self.kept, self.streams = Imports(), Kept(handle), Streams(handle)
-        self._limits = lib.ferry_session_limits(self.handle)
+        self.limits = lib.ferry_session_limits(self.handle)
         self._cluster: dict[str, Device] = {}
         self._look()
-        self._counters = Counters(self.handle, len(self._devices))
+        self.counters = Counters(self.handle, len(self._devices))
 
     def _look(self) -> None:
         lib, handle, node = _abi.library(), self.handle, self.node
@@ -107,15 +114,19 @@ class Session:
         if handle is None or self._pid != os.getpid():
             return
         _open.discard(self)
-        self.stage.clear()
-        _abi.library().ferry_session_close(handle)
+        _abi.library().ferry_session_close(handle)  # which ends what other threads ask the daemon
+        self.calls.close()
         self.waiter.close()
+        self.stage.clear()
         self.kept.clear()
         self.imports.clear()
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"{self.id} of node {self.node}"
         return f"<ferry.Session {state}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a ferry.Session is of one process: each process, task or actor opens its own, where it runs")
 
     def __enter__(self) -> Session:
         return self
@@ -149,8 +160,8 @@ class Session:
         away.
         """
         member = c_text(name, "name")
-        for number in [one.id for one in self.devices] if device is None else [self.device_id(device)]:
-            check(_abi.library().ferry_domain_join(self.handle, self._domain or None, len(self._domain), number, member))
+        numbers = [one.id for one in self.devices] if device is None else [self.device_id(device)]
+        self.calls(_join, self.handle, self.domain, numbers, member)
 
     # ---- Devices
 
@@ -163,18 +174,23 @@ class Session:
 
     def cluster_devices(self) -> tuple[Device, ...]:
         """The devices that the daemon knows now, of all nodes: a call to it. UnavailableError while it is away."""
-        made = of_cluster(self.handle)
+        made = self.calls(of_cluster, self.handle)
         self._cluster = {f"{device.node}/{device.name}": device for device in made if device.name}
         return made
 
     def device_id(self, device: Optional[DeviceLike]) -> int:
-        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device.
-        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these."""
+        """The global id of an id, a Device, ``"node-b/host0"``, or ``"host0"`` of this node; None: its first device. What
+        PyTorch calls "cpu" and "cuda:0", as text or a torch.device, is this node's only host device, and that GPU.
+        NotFoundError for a name that the daemon does not know, InvalidArgumentError for what is none of these, and for "cpu"
+        where there are several."""
         return self._device(device, "device")
 
     def _device(self, device: Optional[DeviceLike], argument: str) -> int:
         if device is None:
             return self._devices[0].id
+        theirs = as_framework(device)
+        if theirs is not None:
+            return self._framework_device(*theirs, str(device), argument)
         number = number_of(device, argument)
         if number is not None:
             return number
@@ -185,8 +201,18 @@ class Session:
             raise unknown(name, self._cluster, argument)
         return self._cluster[name].id
 
+    def _framework_device(self, kind: str, ordinal: int, shown: str, argument: str) -> int:
+        torch = torch_cuda()
+        if kind == "cuda" and ordinal < 0 and torch is not None:
+            ordinal = torch.cuda.current_device()
+        gpu = self.gpu_of(ordinal) if kind == "cuda" and ordinal >= 0 and self._gpus else None
+        return of_framework(kind, ordinal, gpu, self._devices, shown, argument)
+
     def _remote(self, call: str, device: DeviceLike) -> int:
-        return self._device(device, "to" if call.endswith("send") else "frm")
+        argument = "to" if call.endswith("send") else "frm"
+        if device is None:
+            raise invalid(f"{argument}= names the device at the other end, such as 'node-b/host0', and is not None", argument)
+        return self._device(device, argument)
 
     def is_gpu(self, device: int) -> bool:
         """Whether a global id is that of a GPU of this node. Raises nothing."""
@@ -201,12 +227,10 @@ class Session:
 
     def _pool(self) -> Optional[Session]:
         """The session of ferry_cuda_malloc's memory, which alone can post it; None if that is another daemon's."""
-        handle = ctypes.c_void_p()
-        check(_abi.library().ferry_cuda_session(ctypes.byref(handle)))
-        assert handle.value is not None
-        made = _pools.get(handle.value)
+        handle = cuda_session() if _pools else self.calls(cuda_session)  # which opens it the first time
+        made = _pools.get(handle)
         if made is None:
-            made = _pools.setdefault(handle.value, _Pool(handle.value))
+            made = _pools.setdefault(handle, _Pool(handle))
         return made if made.devices == self.devices else None
 
     # ---- Memory
@@ -224,10 +248,11 @@ class Session:
         """A tree of tensors of the shapes and types of `tree`'s, in one arena. Raises what `empty` does."""
         return new_like(self, keyed(tree, "-"), device)
 
-    def explain(self, tensor: Any) -> str:
-        """How a send would take this tensor: where it is, or that it is copied once, and why. InvalidArgumentError if none
+    def explain(self, tree: Any) -> Any:
+        """How a send would take a tensor, as text: where it is, or that it is copied once, and why. Of a tree a tree of such
+        texts. Columns are taken as the tensor that they are of. The daemon is not asked. InvalidArgumentError if no send
         would."""
-        return explained(self, tensor)
+        return explained(self, tree)
 
     # ---- Transfers
 
@@ -262,7 +287,7 @@ class Session:
         MismatchError, PeerClientGoneError, PoisonedError, CancelledError, AbortedError, DaemonLostError, or
         FailedPreconditionError for a route that does not do.
         """
-        options = self._options(deadline, priority, route, continues)
+        options = _posting.options_of(self, deadline, priority, route, continues)
         leaves, where = keyed(tensor, key)[0], self.device_id(device)
         parts = (items_of(self, part, where, copies=True) for part in parted(leaves))
         posts, copied = self._post("ferry_cross_host_send", parts, to, options)
@@ -294,7 +319,7 @@ class Session:
         in no memory of the daemon's. By the future: as of `send`.
         """
         leaves, value = self._receives(like, shape, dtype, into, key, device)
-        options = self._options(deadline, priority, route, continues)
+        options = _posting.options_of(self, deadline, priority, route, continues)
         parts = (items_of(self, part, 0, copies=False) for part in parted(leaves))
         return Future(self._post("ferry_cross_host_receive", parts, frm, options, ordered=into is not None)[0], value)
 
@@ -314,8 +339,9 @@ class Session:
         Raises: what `send` does; InvalidArgumentError too for a tensor that would have to be copied. How the batch ends,
         ``fire`` and ``wait`` raise.
         """
-        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False)
-        return self._prepare("ferry_prepare_send", items, to, self._options(deadline, priority, route), tensor)
+        items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False, argument="tensor")
+        options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_send"
+        return _posting.prepare(self, name, items, self._remote(name, to), options, tensor)
 
     def prepare_recv(
         self,
@@ -335,7 +361,8 @@ class Session:
         ``fire`` and ``wait`` raise."""
         leaves, value = self._receives(like, shape, dtype, into, key, device)
         items, _ = items_of(self, leaves, 0, copies=False)
-        return self._prepare("ferry_prepare_receive", items, frm, self._options(deadline, priority, route), value)
+        options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_receive"
+        return _posting.prepare(self, name, items, self._remote(name, frm), options, value)
 
     def send_many(
         self,
@@ -350,15 +377,15 @@ class Session:
         route: str = "any",
         continues: Optional[Future[Any]] = None,
     ) -> Future[None]:
-        """One transfer for each row of columns, from NumPy arrays: `keys` of type "S" (which drops NULs at the end of a key),
-        of type "V" or rows of uint8 (which keep them), or of an integer type; `offsets` and `lengths` in bytes of `tensor`,
-        which is in an arena. Types and shapes are not compared.
+        """One transfer for each row of columns, from NumPy arrays: `keys` of text or of type "S" (which drop NULs at the end
+        of a key), of type "V" or rows of uint8 (which keep them), or of an integer type; `offsets` and `lengths` in bytes of
+        `tensor`, which is in an arena. Types and shapes are not compared.
 
         Raises: what `send` does; InvalidArgumentError too for columns of different lengths, of another type, or beyond the
         tensor.
         """
-        options = self._options(deadline, priority, route, continues)
-        return self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options, None)
+        options = _posting.options_of(self, deadline, priority, route, continues)
+        return Future(self._many("ferry_cross_host_send", tensor, to, (keys, offsets, lengths), options), None)
 
     def recv_many(
         self,
@@ -374,8 +401,8 @@ class Session:
         continues: Optional[Future[Any]] = None,
     ) -> Future[Tensor]:
         """The other end of `send_many`: into `tensor`, which is the future's result. Raises what `send_many` does."""
-        options = self._options(deadline, priority, route, continues)
-        return self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options, tensor)
+        options = _posting.options_of(self, deadline, priority, route, continues)
+        return Future(self._many("ferry_cross_host_receive", tensor, frm, (keys, offsets, lengths), options), tensor)
 
     # ---- How
 
@@ -391,96 +418,35 @@ class Session:
             into = new_like(self, keyed(like, key), device)
         return keyed(into, key)[0], into
 
-    def _options(self, deadline: Optional[float], priority: int, route: str, continues: Optional[Future[Any]] = None) -> Any:
-        options = post_options(self._domain, deadline, priority, route)
-        if continues is not None:
-            if not isinstance(continues, Future):
-                raise invalid(f"continues is a ferry.Future of this session, not {continues!r}", "continues")
-            options.continues = continues._first_id(self)
-        return options
-
-    def _call(self, name: str, home: Arena, made: Any, keys: Sequence[bytes], kept: Any, options: Any) -> Post:
-        """One call, all or nothing, told by a counter of its own. Of a GPU `kept` is kept until it is over."""
-        lib, counter = _abi.library(), self._counters.take(home.device)
-        options.over_timeline = counter.number
-        try:
-            handle = post(getattr(lib, name), self, home.device, made, keys, ctypes.byref(options))
-        except BaseException:
-            self._counters.refused(counter)
-            raise
-        end = (lib.ferry_batch_timeline(handle), lib.ferry_batch_first_value(handle) + len(keys) - 1)
-        self._counters.posted(counter, end[1])
-        if home.ordinal >= 0:
-            self.kept.add(end, kept)
-        return Post(self, handle, keys, kept, end, home.ordinal)
-
-    def _defined(self, home: Arena) -> Optional[Defined]:
-        """Behind the current stream, if it is memory of a GPU."""
-        return self.streams.define(home.ordinal) if home.ordinal >= 0 else None
-
     def _post(
-        self, name: str, parts: Iterable[tuple[list[Item], Copies]], remote: DeviceLike, options: Any, ordered: bool = True
+        self, name: str, parts: _posting.Parts, remote: DeviceLike, options: Any, ordered: bool = True
     ) -> tuple[list[Post], int]:
-        """The posts of one tree, and how many bytes were copied for them. If anything of it is refused, what of it was posted
-        is cancelled, at both ends: a half of a tree is of no use to anybody."""
-        there = self._remote(name, remote)
-        posts: list[Post] = []
-        copied = 0
-        try:
-            for items, copies in parts:
-                before = len(posts)
-                for home, some in split(items, self._limits.batch_transfers):
-                    owner = home.session  # which is another one for the memory of ferry.torch.mem_pool
-                    made, _kept = coded(some, there, owner._defined(home) if ordered else None)
-                    posts.append(owner._call(name, home, made, [item.key for item in some], some, options))
-                    if owner is self and not options.continues:  # the parts of one call are one thing
-                        options.continues = posts[-1].first_id
-                for arena in copies.arenas:
-                    self.stage.give(arena, [post.end for post in posts[before:]])
-                copied += copies.nbytes
-        except BaseException:
-            Future(posts, None).cancel()
-            raise
-        return posts, copied
+        return _posting.post_parts(self, name, parts, self._remote(name, remote), options, ordered)
 
-    def _prepare(self, name: str, items: Sequence[Item], remote: DeviceLike, options: Any, value: Any) -> Prepared:
-        call, there = getattr(_abi.library(), name), self._remote(name, remote)
-        handles: list[int] = []
-        keys: list[list[bytes]] = []
-        ordinals = {arena_of(item.where).ordinal for item in items}
-        try:
-            for home, some in split(items, self._limits.batch_transfers):
-                made, _kept = coded(some, there)
-                keys.append([item.key for item in some])
-                handles.append(post(call, home.session, home.device, made, keys[-1], ctypes.byref(options)))
-        except BaseException:
-            Prepared(self, handles, keys, items, None).release()  # a half of a tree is of no use to anybody
-            raise
-        return Prepared(self, handles, keys, items, value, max(ordinals, default=-1))
-
-    def _many(self, name: str, tensor: Tensor, remote: DeviceLike, columns: Any, options: Any, value: Any) -> Future[Any]:
-        if not isinstance(tensor, Tensor) or tensor._arena.session is not self:
+    def _many(self, name: str, tensor: Any, remote: DeviceLike, columns: Any, options: Any) -> list[Post]:
+        if not _posting.is_of(tensor, self):
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
-        keys, offsets, lengths = columns
-        table = _columns.Columns(tensor, self._remote(name, remote), keys, offsets, lengths, self._defined(tensor._arena))
-        posts: list[Post] = []
-        try:
-            for rows, keys in table.calls(self._limits.batch_transfers):
-                posts.append(self._call(name, tensor._arena, rows, keys, tensor, options))
-                if not options.continues:  # the parts of one call are one thing
-                    options.continues = posts[-1].first_id
-        except BaseException:
-            Future(posts, None).cancel()
-            raise
-        return Future(posts, value)
+        return _posting.post_columns(self, name, tensor, self._remote(name, remote), columns, options)
+
+
+def _opened(options: Any) -> int:
+    handle = ctypes.c_void_p()
+    check(_abi.library().ferry_session_open(ctypes.byref(options), ctypes.byref(handle)))
+    assert handle.value is not None
+    return handle.value
+
+
+def _join(session: int, domain: bytes, devices: Sequence[int], member: bytes) -> None:
+    for number in devices:
+        check(_abi.library().ferry_domain_join(session, domain or None, len(domain), number, member))
 
 
 class _Pool(Session):
     """The library's own session, which ferry_cuda_malloc has opened: never closed."""
 
     def __init__(self, handle: int) -> None:
-        self._domain = b""  # what is posted has that of the session whose call it was
-        self._begin(handle)
+        self.domain = b""  # what is posted has that of the session whose call it was
+        self._begin(handle, Calls())
 
     def close(self) -> None:
         pass

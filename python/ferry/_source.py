@@ -21,11 +21,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
-from ferry import errors
+from ferry import _posting, errors
 from ferry._dtypes import BY_NAME
 from ferry._future import Future
 from ferry._layout import Region, piece
-from ferry._parts import end_of, nbytes_of, part_key
+from ferry._parts import end_of, part_key
 from ferry._post import Copies, Item, Places, arena_of, items_of, parted
 from ferry._presence import Taken
 from ferry._request import Address, keep_alive, line_of
@@ -267,17 +267,15 @@ class _Asker:
             raise errors.NotFoundError(f"{self.name!r} is not here: it was never made, or it was freed", "")
         self._taken = offer.taken
         session, key = self._source.session, str(said["key"]).encode()
-        options = session._options(said["deadline"], 0, "any")
         groups: dict[int, list[_Asked]] = {}
         for i, (leaf, offset, size) in enumerate(said["parts"]):
-            nbytes = nbytes_of(offer.leaves[leaf].shape if size is None else size, BY_NAME[offer.leaves[leaf].dtype].bits)
+            whole = offer.leaves[leaf]
+            nbytes = BY_NAME[whole.dtype].nbytes(whole.shape if size is None else size)
             groups.setdefault(said["to"][i], []).append(_Asked(part_key(key, i), leaf, offset, size, nbytes))
         ends = _Ends(session, offer)
         for to, some in groups.items():
             parts = (ends.of([asked for _, asked in part]) for part in parted([(asked.key, asked) for asked in some]))
-            posts, copied = session._post("ferry_cross_host_send", parts, to, options)
-            options.continues = 0  # which a post sets for its own parts
-            self._sends.append(Future(posts, None, copied))
+            self._sends.append(_posting.send(session, parts, to, said["deadline"]))
         return {"copied": ends.copied}
 
     def cancel(self) -> None:

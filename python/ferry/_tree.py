@@ -129,6 +129,8 @@ def _sequence_of(kind: Any, parts: list[Build]) -> Build:
 def keyed(tree: Any, key: Key) -> tuple[list[tuple[bytes, Any]], Callable[[list[Any]], Any]]:
     """(key, leaf) of each leaf, and what makes the tree of other leaves."""
     base = key_of(key)
+    if tree is None:
+        raise invalid(f"key {shown(base)}: there is None to be sent, or to be received like it, in place of a tensor", "tensor")
     leaves, build = flatten(tree)
     made = [(path_key(base, path), leaf) for path, leaf in leaves]
     seen: set[bytes] = set()

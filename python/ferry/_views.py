@@ -30,7 +30,7 @@ class View(NamedTuple):
     @property
     def nbytes(self) -> int:
         """As it is sent."""
-        return (math.prod(self.shape) * self.dtype.bits + 7) // 8
+        return self.dtype.nbytes(self.shape)
 
 
 def packed(view: View) -> Any:

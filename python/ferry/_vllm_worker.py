@@ -156,6 +156,13 @@ class FerryWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             finalize_layerwise_reload(self.model, self.model_config)
         self.version, self._arrived = self._arrived, None
 
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As the base class, and on hosts without an accelerator too, where the base class ends with torch's RuntimeError "no
+        NVIDIA driver". Raises ValueError for what is no `FerryWeightTransferUpdateInfo`, and what `receive_weights` does."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+
     def receive_weights(self, update_info: FerryWeightTransferUpdateInfo) -> None:
         """Fetches a version.
 

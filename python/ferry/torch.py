@@ -7,20 +7,21 @@ CUDA tensors themselves need nothing of this module: ``Session.send`` and ``recv
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from ferry import _abi
+from ferry._calls import Calls
 from ferry._devices import DeviceLike
-from ferry._future import Future
+from ferry._future import Future, joined
+from ferry._imports import cuda_session
 from ferry._layout import Layout, Region, piece
 from ferry._post import place_of
 from ferry._session import Session
 from ferry._tree import Key, key_of, path_key
 from ferry._views import view_of
-from ferry.errors import FerryError, check, invalid, take
+from ferry.errors import FerryError, invalid, take
 
 _lock = threading.Lock()
 _allocator: Any = None
@@ -39,8 +40,11 @@ def mem_pool(device: Any = None) -> Any:
 
     if not hasattr(torch.cuda, "MemPool"):
         raise ImportError(f"PyTorch {torch.__version__} has no torch.cuda.MemPool: 2.5 or later has")
-    session = ctypes.c_void_p()
-    check(_abi.library().ferry_cuda_session(ctypes.byref(session)))
+    calls = Calls()
+    try:
+        calls(cuda_session)
+    finally:
+        calls.close(0)
     with _lock:
         if _allocator is None:
             path = _abi.library_path()
@@ -94,7 +98,7 @@ def send_shards(
         for needs, region in parts:
             part = piece(local, home, region, copies=not shared)
             futures.append(session.send(part, to=there[needs], key=_piece_key(key, rank, needs), **options))
-    return Future([post for future in futures for post in future._posts], None, sum(future.copied_bytes for future in futures))
+    return joined(futures, None)
 
 
 def recv_shards(
@@ -120,7 +124,7 @@ def recv_shards(
         for source, region in parts:
             part = piece(local, home, region, copies=False)
             futures.append(session.recv(into=part, frm=there[source], key=_piece_key(key, source, rank), **options))
-    return Future([post for future in futures for post in future._posts], tensor)
+    return joined(futures, tensor)
 
 
 def _devices(devices: Devices, ranks: Sequence[int]) -> dict[int, DeviceLike]:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from verl.checkpoint_engine import base
@@ -26,6 +26,22 @@ from ferry._source import Source, host_device, open_session
 from ferry.errors import AbortedError, FailedPreconditionError, FerryError
 
 log = logging.getLogger("ferry.verl")
+
+
+class _Version(NamedTuple):
+    """Weights that an actor has offered whole. `attempt`: how their offers begin; the two that follow are of verl's own."""
+
+    attempt: str
+    number: int
+    step: Optional[int]
+    offers: tuple[str, ...]
+
+
+def _common(actors: Sequence[dict[str, Any]]) -> tuple[str, int, Optional[int]]:
+    """Attempt, number and step of the last version that all actors have; "", 0 and None: there is none."""
+    of_all = set.intersection(*({attempt for attempt, _, _ in one["versions"]} for one in actors)) if actors else set()
+    known = [tuple(version) for version in (actors[0]["versions"] if actors else []) if version[0] in of_all]
+    return max(known, key=lambda version: version[1], default=("", 0, None))
 
 
 @CheckpointEngineRegistry.register("ferry")  # type: ignore[untyped-decorator, unused-ignore]
@@ -48,15 +64,14 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._source: Optional[Source] = None
         self._rank, self._ranks, self._peers = -1, 0, []  # type: tuple[int, int, list[Any]]
         self._sent, self._due = 0, 0
-        self._step: Optional[int] = None  # of the last version
         self._attempt = ""  # how the offers of the version that is due begin
-        self._last = ""  # and those of the last version that was offered whole
-        self._kept: list[str] = []  # which are these
+        # Offered whole, the oldest first: the last one that all actors had when the last update began, and one since.
+        self._versions: list[_Version] = []
         self._failed: list[str] = []  # of attempts that failed, without tensors
         self.routes: list[str] = []
 
     def prepare(self) -> dict[str, Any]:
-        """Where this process is reached: the same each time, while it lives. And which version it has offered last.
+        """Where this process is reached: the same each time, while it lives. And which versions it offers.
         UnavailableError if no daemon listens."""
         if self._session is None:
             self._session = open_session("verl", self._client_dir)
@@ -66,8 +81,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             "address": list(self._source.address),
             "node": self._session.node,
             "sent": self._sent,
-            "step": self._step,
-            "last": self._last,
+            "versions": [[one.attempt, one.number, one.step] for one in self._versions],
         }
 
     @classmethod
@@ -79,7 +93,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         nothing."""
         actors = metadata[:actor_wg_world_size]
         due = max((one["sent"] for one in actors), default=0) + 1
-        attempt = f"verl-{due}-{secrets.token_hex(4)}"
+        attempt, complete = f"verl-{due}-{secrets.token_hex(4)}", _common(actors)[0]
         return (
             {
                 "rank": list(range(actor_wg_world_size)),
@@ -87,6 +101,7 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 "peers": [[]] * actor_wg_world_size,
                 "due": [due] * actor_wg_world_size,
                 "attempt": [attempt] * actor_wg_world_size,
+                "complete": [complete] * actor_wg_world_size,
             },
             {
                 "rank": [-1] * rollout_world_size,
@@ -94,31 +109,51 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
                 "peers": [actors] * rollout_world_size,
                 "due": [due] * rollout_world_size,
                 "attempt": [attempt] * rollout_world_size,
+                "complete": [complete] * rollout_world_size,
             },
         )
 
     @staticmethod
     def join_topology(rollout_world_size: int, actors: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """What `build_topology` has for rollouts, of ones that join: due is the last version, which is there already.
-        FailedPreconditionError if the actors have not the same one: some failed in the last update."""
-        last = {one["last"] for one in actors}
-        if len(last) > 1:
+        """What `build_topology` has for rollouts, of ones that join: due is the last version that all actors have, which is
+        there already; 0 if none has sent any. FailedPreconditionError if they have none in common: some are new since."""
+        attempt, number, _ = _common(actors)
+        if not number and any(one["versions"] for one in actors):
+            said = "; ".join(" and ".join(version[0] for version in one["versions"]) or "none" for one in actors)
             raise FailedPreconditionError(
-                f"the actors have no version of the weights in common ({', '.join(sorted(one or 'none' for one in last))}): "
-                "the last update failed on some of them, or some are new; join after the next one",
+                f"the actors have no version of the weights in common ({said}): some were started since the last update, or "
+                "the first one failed on some; join after the next one",
                 "FIELD_INVALID",
             )
         return {
             "rank": [-1] * rollout_world_size,
             "ranks": [len(actors)] * rollout_world_size,
             "peers": [actors] * rollout_world_size,
-            "due": [min((one["sent"] for one in actors), default=0)] * rollout_world_size,
-            "attempt": [*last, ""][:1] * rollout_world_size,
+            "due": [number] * rollout_world_size,
+            "attempt": [attempt] * rollout_world_size,
+            "complete": [attempt] * rollout_world_size,
         }
 
-    def init_process_group(self, rank: int, ranks: int, peers: list[Any], due: int, attempt: str) -> None:
-        """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes. Raises nothing."""
+    def init_process_group(
+        self, rank: int, ranks: int, peers: list[Any], due: int, attempt: str, complete: Optional[str] = None
+    ) -> None:
+        """No group: it costs nothing, and nothing has to be built again when a rollout comes or goes. An actor gives up all
+        versions but `complete`, the last one that all actors have. Raises nothing."""
         self._rank, self._ranks, self._peers, self._due, self._attempt = rank, ranks, peers, due, attempt
+        if complete is not None:
+            self._give_up([one for one in self._versions if one.attempt != complete])
+
+    @property
+    def _kept(self) -> list[str]:
+        """The offers of all versions."""
+        return [offer for one in self._versions for offer in one.offers]
+
+    def _give_up(self, versions: Sequence[_Version]) -> None:
+        """Whoever fetches one of them still gets what it has asked for."""
+        self._versions = [one for one in self._versions if one not in versions]
+        for offer in [offer for one in versions for offer in one.offers]:
+            if self._source is not None:
+                self._source.withdraw(offer)
 
     def finalize(self) -> None:
         """The last version stays where it is, for who joins. Raises nothing."""
@@ -127,8 +162,9 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
     async def send_weights(self, weights: Any, global_steps: Optional[int] = None) -> None:
         """Takes this rank's share of a version into host memory, bucket by bucket, and offers each as soon as it is there.
-        Returns when all is: the weights may change, whoever has not fetched them yet. Until then the version before stays
-        what a rollout that joins gets; so it does if this fails.
+        Returns when all is: the weights may change, whoever has not fetched them yet. The version before stays what a rollout
+        that joins gets until all actors have this one, and so if it fails on some of them: it is given up as the next update
+        begins.
 
         Raises: what iterating `weights` does; FailedPreconditionError before `prepare` and `init_process_group`;
         ResourceExhaustedError where host memory is full; UnavailableError while the daemon is away. Rollouts that wait for
@@ -142,9 +178,10 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         except BaseException as error:
             self._refuse(made, error)
             raise
-        before, self._kept = [*self._kept, *self._failed], made
-        self._sent, self._step, self._last, self._failed = self._due, global_steps, self._attempt, []
-        for offer in before:  # whoever fetches the version before still gets what it has asked for
+        self._versions.append(_Version(self._attempt, self._due, global_steps, tuple(made)))
+        failed, self._failed, self._sent = self._failed, [], self._due
+        self._give_up(self._versions[:-2])
+        for offer in failed:
             self._source.withdraw(offer)
 
     async def _take(self, weights: Any, global_steps: Optional[int], made: list[str]) -> None:
@@ -194,9 +231,9 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
             yield one
 
     async def join(self, actors: list[dict[str, Any]]) -> AsyncIterator[tuple[str, Any]]:
-        """For a rollout that has joined: the last version, of actors whose `prepare` gave `actors`, without the others.
-        `join_replicas` does this for the replicas of verl's manager. FailedPreconditionError if nothing was sent yet, or some
-        actors failed in the last update; else as `receive_weights`."""
+        """For a rollout that has joined: the last version that all have, of actors whose `prepare` gave `actors`, without the
+        others. `join_replicas` does this for the replicas of verl's manager. FailedPreconditionError if nothing was sent yet,
+        or the actors have no version in common; else as `receive_weights`."""
         self.prepare()
         self.init_process_group(**{name: values[0] for name, values in self.join_topology(1, actors).items()})
         if not self._due:
@@ -262,15 +299,15 @@ class FerryCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
 
 
 async def join_replicas(manager: Any, replicas: Sequence[Any]) -> Optional[int]:
-    """Adds rollout replicas to verl's ``CheckpointEngineManager``, with the last version of the weights: call it in place of
-    ``manager.add_replicas(replicas)``, which leaves them without weights until the next ``update_weights``.
+    """Adds rollout replicas to verl's ``CheckpointEngineManager``, with the last version that all actors have: call it in
+    place of ``manager.add_replicas(replicas)``, which leaves them without weights until the next ``update_weights``.
 
     What the manager does to all replicas at an update is done to these alone: their requests end, their KV cache is given up,
     each of their workers fetches from all actors, and they go on. The other replicas and the actors' training are not
     disturbed. Returns the step that they have then; None if nothing was sent yet: then they are added as they are. Not while
     ``manager.update_weights`` runs, which may take that version away.
 
-    Raises: FailedPreconditionError, before anything is done, if some actors failed in the last update; what fetching raises
+    Raises: FailedPreconditionError, before anything is done, if the actors have no version in common; what fetching raises
     (PeerClientGoneError, UnavailableError, DeadlineExceededError), as Ray hands it on. The replicas are not added then, and
     those that were asked do not go on: they have no weights.
 
@@ -279,11 +316,11 @@ async def join_replicas(manager: Any, replicas: Sequence[Any]) -> Optional[int]:
     cache after a failure).
     """
     actors = await asyncio.to_thread(base.ray.get, _asked(manager.actor_wg, "prepare"))
-    if not replicas or not min((one["sent"] for one in actors), default=0):
+    manager.backend_cls.join_topology(1, actors)  # refuses before anybody is disturbed
+    _, number, step = _common(actors)
+    if not replicas or not number:
         manager.add_replicas(list(replicas))
         return None
-    step: Optional[int] = actors[0]["step"]
-    manager.backend_cls.join_topology(1, actors)  # refuses before anybody is disturbed
     group = base.RayWorkerGroup(
         worker_handles=[worker for replica in replicas for worker in replica.workers],
         ray_cls_with_init=base.RayClassWithInitArgs(cls=base._worker_cls),

@@ -63,6 +63,18 @@ TEST_F(PreparedTest, FiringsCountFromOneWithEachDaemonAndTheWordsGoOn) {
   FireFrom(later, 1, 2);
 }
 
+TEST_F(PreparedTest, WhetherItHasEndedIsKnownWithoutTheDaemon) {
+  Session session = Open();
+  Prepared released = Prepare(session, "echo"), closed = Prepare(session, "echo");
+  FireFrom(released, 1, 2);
+  EXPECT_FALSE(released.ended());
+  ASSERT_OK(released.Release());
+  EXPECT_TRUE(released.ended());
+  EXPECT_FALSE(closed.ended());
+  session = Session();
+  EXPECT_TRUE(closed.ended());
+}
+
 TEST_F(PreparedTest, WaitsEndWithADaemonThatGoesWhileItIsTold) {
   Session session = Open();
   Prepared first = Prepare(session, "never"), second = Prepare(session, "later");

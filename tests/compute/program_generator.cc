@@ -285,6 +285,10 @@ void ProgramGenerator::AddRandom(Op op) {
     case Op::kSend:
     case Op::kRecv:
       return AddEffect(op);
+    case Op::kChecksum:
+    case Op::kDeltaEncode:
+    case Op::kDeltaApply:
+      return AddDelta(op);
     case Op::kConstant:
       New(Type(dtypes::kAll));
       return;

@@ -45,6 +45,7 @@ class ProgramGenerator {
   void AddBlocks(Op op);
   void AddDot();
   void AddEffect(Op op);
+  void AddDelta(Op op);
   void AddRepeat();
   OpIndex AddNode(Node node, std::vector<TensorType> types);
   uint32_t NewBuffer(Access access, uint64_t bytes);

@@ -7,9 +7,11 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "ferry/program.hpp"
 #include "tests/support/fixtures.h"
 
 namespace ferry::testing {
@@ -47,10 +49,10 @@ class BarredProgramTest : public ClusterTest {
     End end = OpenEnd(0, kBytes, device);
     Fill(end.arena, 0, kBytes, 0);
     Result<Program> program = Program::Compile(end.session, end.device, text);
-    if (!program.ok()) return program.status();
+    if (!program.ok()) return std::move(program).status();
     Result<Batch> batch =
         RunPrograms(end.session, end.device, {program->Run({{"x", end.arena.All()}})});
-    return batch.ok() ? batch->Wait(kSoon) : batch.status();
+    return batch.ok() ? batch->Wait(kSoon) : std::move(batch).status();
   }
   void SetBadKernels(bool bad) {
     if (bad) {

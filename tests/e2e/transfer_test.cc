@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -92,6 +93,8 @@ TEST_P(TransferTest, BothEndsAreToldTheRouteThatWasTaken) {
   EXPECT_EQ(source.session.TransferRoute(send.first_id()), GetParam().route);
   EXPECT_EQ(destination.session.TransferRoute(receive.first_id()), GetParam().route);
   EXPECT_EQ(source.session.TransferRoute(send.first_id() + 1), FERRY_ROUTE_ANY);  // never posted
+  EXPECT_EQ(*send.Routes(), std::vector<int>{GetParam().route});
+  EXPECT_EQ(*waits.Routes(), std::vector<int>{FERRY_ROUTE_ANY});
 }
 
 TEST_P(TransferTest, CutsTheBytesDifferentlyAtBothEnds) {

@@ -1,29 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ferry.verl over verl's own base class and registry, with PyTorch's tensors of the CPU. Of verl the checkpoint engine's base
-alone is there, whose imports are stood in for (stand_ins/verl_parts.py); `Group` makes the calls of verl's manager, which needs
-Ray and workers."""
+"""ferry.verl in verl itself, its base class and registry, with PyTorch's tensors of the CPU, in one process: `Group` makes the
+calls of verl's manager."""
 
 import asyncio
-import os
-import sys
-import types
 
 import pytest
 import torch
+from verl.checkpoint_engine import base
+from verl.utils.import_utils import import_external_libs
+from verl_workers import SHAPES, weights
 
 import ferry
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
-base = __import__("verl_parts").base  # before anything of verl
-
-import ferry.verl  # noqa: E402
-
-SHAPES = {f"layers.{i}.weight": (i + 1, 7) for i in range(9)}
-
-
-def weights(step):
-    for i, (name, shape) in enumerate(SHAPES.items()):
-        yield name, torch.full(shape, float(100 * step + i), dtype=torch.bfloat16 if i % 2 else torch.float32)
+import_external_libs("ferry.verl")  # custom_backend_module=ferry.verl, as verl's manager and workers do it
 
 
 class Group:
@@ -78,6 +67,8 @@ def daemon(node):
 
 
 def test_it_is_registered_and_complete():
+    with pytest.raises(ValueError, match=r"registered backends: \['ferry', 'naive'"):
+        base.CheckpointEngineRegistry.get("ferries")
     assert base.CheckpointEngineRegistry.get("ferry") is ferry.verl.FerryCheckpointEngine
     assert issubclass(ferry.verl.FerryCheckpointEngine, base.CheckpointEngine)
     assert (
@@ -117,39 +108,6 @@ def test_a_rollout_that_joins_gets_the_last_version():
     check(asyncio.run(collected(late.join([engine.prepare() for engine in group.actors]))), 2)
     group.rollouts.append(late)  # and those after it like everybody
     assert len(asyncio.run(group.update(3))) == 2
-    group.close()
-
-
-class Replica:
-    def __init__(self, *workers):
-        self.workers, self.log = workers, []
-
-    def __getattr__(self, name):
-        async def asked(**_):
-            self.log.append(name)
-
-        return asked
-
-
-def test_replicas_join_verls_own_manager(monkeypatch):
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
-    import fake_verl  # for its groups of workers: Ray is not here
-
-    group = Group(2, 1)
-    asyncio.run(group.update(4))
-    monkeypatch.setattr(base.ray, "get", lambda references: [reference() for reference in references], raising=False)
-    monkeypatch.setattr(base, "RayWorkerGroup", fake_verl.Group)
-    monkeypatch.setattr(base, "RayClassWithInitArgs", types.SimpleNamespace)
-    manager = base.CheckpointEngineManager.__new__(base.CheckpointEngineManager)
-    manager.backend_cls, manager.replicas = base.CheckpointEngineRegistry.get("ferry"), []
-    manager.actor_wg = fake_verl.Group([fake_verl.Worker(engine, weights) for engine in group.actors])
-    late = Replica(*(fake_verl.Worker(group.new()) for _ in range(2)))
-    assert asyncio.run(ferry.verl.join_replicas(manager, [late])) == 4
-    for worker in late.workers:
-        check(worker.loaded, 4)
-        group.rollouts.append(worker.checkpoint_engine)
-    assert late.log == ["abort_all_requests", "release_kv_cache", "resume_kv_cache", "resume_generation"]
-    assert manager.replicas == [late]
     group.close()
 
 

@@ -1,34 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ferry.vllm over vLLM's own base classes and factories, with PyTorch's tensors of the CPU: what the CPU classes of upstream's
-tests/distributed/test_weight_transfer.py ask of a backend, and whole updates. Of vLLM the modules of weight transfer alone are
-there; what they import beside is stood in for (stand_ins/vllm_parts.py)."""
+"""ferry.vllm in vLLM itself, on a host without a GPU: its loader of plugins, its command line and configuration, its base
+classes and factories, its worker's calls and its layers (vllm_workers.py), and PyTorch's tensors of the CPU. What the CPU
+classes of upstream's tests/distributed/test_weight_transfer.py ask of a backend, and whole updates."""
 
 import functools
+import http.server
 import importlib.metadata
+import json
 import math
 import multiprocessing
 import os
-import sys
 import threading
 import time
-import types
 from unittest.mock import MagicMock
 
 import pytest
 import torch
+import transformers
+import vllm_workers
+from vllm.config import VllmConfig
+from vllm.config.weight_transfer import WeightTransferConfig
+from vllm.distributed.weight_transfer import HTTPVLLMWeightSyncClient, ModuleSource, VLLMWeightSyncClient
+from vllm.distributed.weight_transfer.base import ParamMeta, Replicate, Shard, WeightSource
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
+from vllm.plugins import load_general_plugins
 
 import ferry
+import ferry.vllm as backend
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "stand_ins"))
-stand_in = __import__("vllm_parts").stand_in  # before anything of vLLM
-
-from vllm.distributed.weight_transfer.base import ParamMeta, Replicate, Shard, WeightSource  # noqa: E402
-from vllm.distributed.weight_transfer.factory import (  # noqa: E402
-    WeightTransferEngineFactory,
-    WeightTransferTrainerFactory,
-)
-
-import ferry.vllm as backend  # noqa: E402
+# Whose children have vLLM already, and no session: importing it takes ten seconds.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["ferry.vllm", "transformers", "vllm.v1.executor", "vllm_workers"])
 
 SHAPES = {"embed": (8, 6), "layers.0.up": (6, 4), "norm": (6,), "head": (4, 8)}
 
@@ -87,11 +89,16 @@ class Model(torch.nn.Module):
         self.loaded.update((name, tensor.clone()) for name, tensor in weights)
 
 
+@functools.cache
+def config():
+    return VllmConfig(weight_transfer_config=WeightTransferConfig(backend="ferry"))
+
+
 def worker(rank=0):
-    config = MagicMock()
-    config.parallel_config = types.SimpleNamespace(rank=rank, tensor_parallel_size=1, pipeline_parallel_size=1)
-    settings = types.SimpleNamespace(backend="ferry")
-    return WeightTransferEngineFactory.create_engine(settings, config, torch.device("cpu"), Model())
+    configured = vllm_workers.of_rank(config(), rank)
+    return WeightTransferEngineFactory.create_engine(
+        configured.weight_transfer_config, configured, torch.device("cpu"), Model()
+    )
 
 
 class Client:
@@ -133,8 +140,7 @@ class Client:
 
 @pytest.fixture(autouse=True)
 def registered(node):
-    backend.register()
-    backend.register()
+    load_general_plugins()
 
 
 def trainers(client, sources, **options):
@@ -180,13 +186,26 @@ def close(*engines):
         engine.shutdown()
 
 
-def test_both_factories_make_it_by_the_entry_point():
+def test_vllms_loader_of_plugins_registers_it_in_both_factories():
+    assert "ferry" in WeightTransferEngineFactory._registry and "ferry" in WeightTransferTrainerFactory._registry
     found = importlib.metadata.entry_points(group="vllm.general_plugins")
     (entry,) = [one for one in found if one.name == "ferry"]
     assert entry.load() is backend.register
+    backend.register()  # a second time, as vLLM does in some processes
     assert isinstance(worker(), backend.FerryWeightTransferEngine)
     with pytest.raises(ValueError, match="already registered"):
         WeightTransferEngineFactory.register_engine("ferry", backend.FerryWeightTransferEngine)
+    with pytest.raises(ValueError, match="Invalid weight transfer backend.*'ferry'"):
+        WeightTransferEngineFactory.create_engine(
+            WeightTransferConfig(backend="ferries"), config(), torch.device("cpu"), Model()
+        )
+
+
+def test_vllms_command_line_takes_it(tmp_path):
+    made = vllm_workers.configured(tmp_path)
+    assert type(made) is VllmConfig and made.weight_transfer_config == WeightTransferConfig(backend="ferry")
+    one = vllm_workers.worker(made, Model())
+    assert isinstance(one.weight_transfer_engine, backend.FerryWeightTransferEngine)
 
 
 def test_what_is_told_is_looked_at():
@@ -242,37 +261,135 @@ def test_no_rank_sends_for_the_others(monkeypatch):
     close(*engines, one)
 
 
-def test_a_worker_fetches_no_more_than_its_shard(monkeypatch):
-    """Of two workers with rows of one parameter and columns of another. Which parameters that holds for vLLM's M2N backend
-    says, whose answer stands in here: it looks for layers that are not there."""
-    live = [
-        {"embed": torch.zeros(4, 6), "layers.0.up": torch.zeros(6, 2), "norm": torch.zeros(6), "head": None} for _ in range(2)
-    ]
+class Rows(WeightSource):
+    """Of two trainer ranks: halves of the rows of what has two dimensions, the whole of the rest at each."""
 
-    def resolve(model, names, dtypes, shapes, *, num_workers, shard_axis_size, allow_direct):
-        assert num_workers == shard_axis_size == 2 and allow_direct
+    def __init__(self, model, rank):
+        self.model, self.rank = model, rank
+
+    @functools.cached_property
+    def metadata(self):
+        both = {"owners": (0, 1), "mesh_shape": (2,)}
         return [
-            types.SimpleNamespace(name=name, tensor=model.live[name], direct=model.live[name] is not None) for name in names
+            ParamMeta(name, one.dtype, tuple(one.shape), **both, placements=(Shard(0) if one.dim() > 1 else Replicate(),))
+            for name, one in self.model.named_parameters()
         ]
 
-    stand_in("vllm.distributed.weight_transfer.m2n_layout", resolve_parameter_destinations=resolve)
-    workers = [worker(rank) for rank in range(2)]
-    for one, mine in zip(workers, live, strict=True):
-        one.model.live, one.parallel_config.tensor_parallel_size, one.model_config.quantization = mine, 2, None
-    engines = trainers(Client(*workers), [Sharded(0), Sharded(1)])
-    del sys.modules["vllm.distributed.weight_transfer.m2n_layout"]
-    taken = []
-    module = sys.modules["ferry._vllm_worker"]
-    pull = module.Pull
-    monkeypatch.setattr(module, "Pull", lambda *given, **named: taken.append(pull(*given, **named)) or taken[-1])
-    assert everybody(engines) == [None, None]
-    for rank, mine in enumerate(live):
-        assert torch.equal(mine["embed"], value("embed", 1).chunk(2, 0)[rank])
-        assert torch.equal(mine["layers.0.up"], value("layers.0.up", 1).chunk(2, 1)[rank])
-        assert torch.equal(mine["norm"], value("norm", 1))
-        assert list(workers[rank].model.loaded) == ["head"]
-    assert sum(one.nbytes for one in taken) == 2 * 4 * (24 + 12 + 6 + 32)
-    close(*engines, *workers)
+    def iter_local(self):
+        for name, one in self.model.named_parameters():
+            yield name, one.chunk(2, 0)[self.rank] if one.dim() > 1 else one
+
+
+class Remote:
+    """vLLM's workers in processes of their own."""
+
+    def __init__(self, folder, ranks):
+        self.pipes, self.processes, self.versions = [], [], []
+        for rank in range(ranks):
+            mine, theirs = processes.Pipe()
+            given = (rank, ranks, str(folder), str(folder / "meeting"), theirs)
+            self.pipes.append(mine)
+            self.processes.append(processes.Process(target=vllm_workers.serve, args=given))
+            self.processes[-1].start()
+            theirs.close()
+
+    def all(self, call, *given):
+        for pipe in self.pipes:
+            pipe.send((call, given))
+        said = [pipe.recv() for pipe in self.pipes]
+        for one in said:
+            if isinstance(one, Exception):
+                raise one
+        return said
+
+    def init_weight_transfer_engine(self, info):
+        self.all("init_weight_transfer_engine", info)
+
+    def start_weight_update(self):
+        self.all("start_weight_update")
+
+    def update_weights(self, info):
+        self.all("update_weights", info)
+
+    def finish_weight_update(self, weight_version=None):
+        self.all("finish_weight_update")
+        self.versions.append(weight_version)
+
+    def end(self):
+        for pipe in self.pipes:
+            pipe.send(None)
+        for process in self.processes:
+            process.join()
+        assert [process.exitcode for process in self.processes] == [0] * len(self.processes)
+
+
+def as_vllm_has_it(weights, rank, ranks):
+    """What a worker's parameters are to be: fused as vLLM fuses them, and of each its own part."""
+    due = {}
+    for name, one in weights.items():
+        module, _, what = name.removesuffix(".weight").rpartition(".")
+        if what in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"):
+            fused = "qkv_proj" if what in ("q_proj", "k_proj", "v_proj") else "gate_up_proj"
+            due.setdefault(f"{module}.{fused}.weight", []).append(one.chunk(ranks, 0)[rank])
+        elif what in ("o_proj", "down_proj"):
+            due[name] = [one.chunk(ranks, 1)[rank]]
+        else:
+            due[name] = [one.chunk(ranks, 0)[rank] if one.dim() > 1 else one]
+    return {name: torch.cat(parts) for name, parts in due.items()}
+
+
+@pytest.mark.parametrize("ranks, workers", [(1, 1), (2, 2)])
+def test_a_llama_of_transformers_becomes_one_of_vllm(tmp_path, ranks, workers):
+    """By vLLM's own source of a module's weights, or by two ranks with rows; to one worker, or to two by tensor parallelism, of
+    which each fetches no more than its shard of what vLLM's layers let be written in place."""
+    client = Remote(tmp_path, workers)
+    assert isinstance(client, VLLMWeightSyncClient)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**vllm_workers.LLAMA)).to(torch.float32)
+    sources = [ModuleSource(model)] if ranks == 1 else [Rows(model, rank) for rank in range(ranks)]
+    engines = trainers(client, sources, bucket_bytes=1 << 12)
+    for version in (1, 2):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += version
+        assert everybody(engines) == [None] * ranks
+        for rank, parameters in enumerate(client.all("parameters")):
+            due = as_vllm_has_it(dict(model.named_parameters()), rank, workers)
+            assert sorted(parameters) == sorted(due)
+            assert [name for name, one in due.items() if not torch.equal(torch.from_numpy(parameters[name]), one)] == []
+    assert client.versions == ["1", "2"]
+    direct = {name for name, _ in model.named_parameters() if "o_proj" in name or "down_proj" in name}
+    assert all(direct <= set(names) for names in client.all("direct"))
+    whole = sum(one.nbytes for one in model.parameters())
+    less = sum(one.nbytes for name, one in model.named_parameters() if name in direct)
+    assert client.all("fetched") == [2 * (whole - less + less // workers)] * workers
+    client.end()
+    close(*engines)
+
+
+def test_vllms_client_of_http_carries_what_is_told():
+    """Its JSON, to a server that asks a worker what vLLM's routes ask."""
+    one = vllm_workers.worker(config(), Model())
+
+    class Routes(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            given = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+            given.pop("weight_version", None)
+            getattr(one, self.path[1:])(*given.values())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Routes) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        engines = trainers(HTTPVLLMWeightSyncClient(f"http://127.0.0.1:{server.server_port}"), [Sharded(0), Sharded(1)])
+        assert everybody(engines) == [None, None]
+        server.shutdown()
+    model = one.weight_transfer_engine.model
+    assert all(torch.equal(model.loaded[name], value(name, 1)) for name in SHAPES)
+    one.shutdown_weight_transfer_engine()
+    close(*engines)
 
 
 def test_a_version_is_finished_only_if_all_has_arrived():
@@ -293,12 +410,9 @@ def test_a_version_is_finished_only_if_all_has_arrived():
 
 def dead_worker(call, pipe):
     """A process that ends in one of the calls that it is told to make."""
-    engine = backend.FerryWeightTransferEngine(
-        None,
-        types.SimpleNamespace(parallel_config=types.SimpleNamespace(rank=7), model_config=None),
-        torch.device("cpu"),
-        Model(),
-    )
+    load_general_plugins()
+    engine = worker(7)
+    pipe.send("ready")
     if call == "update_weights":
         engine.model.load_weights = lambda weights: os._exit(9)
     while True:
@@ -323,10 +437,11 @@ class DyingClient:
 
     def __init__(self, call):
         self.calls, self.held = [], threading.Event()
-        self.pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-        self.process = multiprocessing.get_context("spawn").Process(target=dead_worker, args=(call, theirs))
+        self.pipe, theirs = processes.Pipe()
+        self.process = processes.Process(target=dead_worker, args=(call, theirs))
         self.process.start()
         theirs.close()
+        assert self.pipe.recv() == "ready"
 
     def ask(self, *asked):
         try:

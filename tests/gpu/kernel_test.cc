@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compute/cuda/kernel_compiler.h"
+#include "compute/host/host_program.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
+#include "tests/compute/cuda/runs/byte_programs.h"
 #include "tests/compute/cuda/runs/gpu_run.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/cuda/runs/number_programs.h"
@@ -191,6 +194,49 @@ TEST_F(GpuKernelTest, TemplatesAreAsTheReferenceSays) {
   const std::vector<fc::Program> programs = fc::testing::KernelPrograms();
   for (size_t i = 0; i < programs.size() && !HasFailure(); i += 5) Compare(programs[i], i);
 }
+TEST_F(GpuKernelTest, ChecksumsAndDeltasAreAsTheReferenceSays) {
+  const std::vector<fc::Program> programs = fc::testing::BytePrograms();
+  for (size_t i = 0; i < programs.size() && !HasFailure(); ++i) Compare(programs[i], i);
+}
+
+// More blocks of threads than one adds up at a time; what the host makes of it, the GPU makes too.
+TEST_F(GpuKernelTest, LargeDeltasAreThoseOfTheHost) {
+  for (const auto& [bytes, block, changed] :
+       {std::tuple<uint64_t, uint64_t, uint64_t>{(uint64_t{96} << 20) + 40, 64, 50},
+        {(uint64_t{600} << 20) + 4000, 4096, 40},
+        {uint64_t{32} << 20, 512, 1}}) {
+    if (HasFailure() || nvrtc_ == nullptr) return;
+    const uint64_t blocks = (bytes + block - 1) / block;
+    const fc::Program program =
+        fc::Simplify(fc::testing::DeltaProgram(bytes, block, blocks / changed + 1));
+    std::vector<Bytes> buffers;
+    for (const fc::Buffer& buffer : program.buffers) buffers.emplace_back(buffer.bytes);
+    buffers[0] = fc::testing::RandomBytes(bytes, 1);
+    buffers[1] = buffers[0];
+    for (uint64_t i = 0; i < blocks; i += changed) buffers[1][i * block] ^= std::byte{1};
+    const absl::StatusOr<fc::HostProgram> host = fc::HostProgram::Make(program, 8);
+    ASSERT_TRUE(host.ok()) << host.status();
+    std::vector<std::byte> scratch(host->scratch_bytes() + 64);
+    auto* const aligned =
+        reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    std::vector<Bytes> expected = buffers;
+    std::vector<absl::Span<std::byte>> spans;
+    for (Bytes& one : expected) spans.push_back(absl::MakeSpan(one));
+    host->Run(spans, {aligned, host->scratch_bytes()});
+    EXPECT_TRUE(expected[0] == buffers[1]);
+    EXPECT_TRUE(expected[5] == expected[6]);
+    const absl::StatusOr<fc::GpuPlan> plan = fc::MakeGpuPlan(program, arch_);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    RealGpu gpu(*driver_, api_);
+    gpu.Load(*nvrtc_, *plan);
+    const std::vector<Bytes> got = fc::testing::RunGpuPlan(*plan, buffers, gpu);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(got[i] == expected[i])
+          << "@" << program.buffers[i].name << " of blocks of " << block;
+    }
+  }
+}
+
 // What GPUs round by instructions.
 TEST_F(GpuKernelTest, NumbersAreRoundedAsTheReferenceSays) {
   for (const fc::Program& program : fc::testing::ConversionPrograms()) Compare(program, 0);

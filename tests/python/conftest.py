@@ -17,8 +17,16 @@ import pytest
 from fake_gpus import gpus, session_of_gpus, torch  # noqa: F401  # fixtures
 
 import ferry
+from ferry._session import _pools
 
 IN_FLIGHT = 20000
+# In front of a command: it can be interrupted, also where this process ignores SIGINT, as one that a shell starts in the
+# background does. That is handed down, and Python then leaves it alone.
+INTERRUPTIBLE = (
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+)
 HOST_DEVICES = "devices: { host: 2, gpus: none }\n"
 _keys = itertools.count()
 
@@ -141,8 +149,9 @@ def run(nodes):
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
-    """A closed session leaves no thread of Python's behind."""
+    """A closed session leaves no thread of Python's behind. The library's own one is never closed."""
     before = set(threading.enumerate())
     yield
+    before |= {one.thread for pool in _pools.values() for one in pool.calls._threads}
     left = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("ferry")]
     assert not left

@@ -55,7 +55,7 @@ def install(monkeypatch):
     torch.device = lambda given: types.SimpleNamespace(type="cpu", index=None)
     torch.cuda = types.SimpleNamespace(is_available=lambda: False)
     torch.distributed = types.SimpleNamespace(is_available=lambda: False)
-    torch.accelerator = types.SimpleNamespace(synchronize=lambda: None)
+    torch.accelerator = types.SimpleNamespace(is_available=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", torch)
 
 

@@ -17,8 +17,8 @@ class Engine:
     def parse_init_info(self, info):
         return self.init_info_cls(**info)
 
-    def update_weights(self, info):
-        self.receive_weights(self.update_info_cls(**info))
+    def parse_update_info(self, info):
+        return self.update_info_cls(**info)
 
 
 class Trainer:

@@ -128,3 +128,43 @@ def test_explain_refuses_what_send_refuses(a):
     for tensor in (np.zeros((4, 6))[:, :3], np.zeros((4, 6)).T):
         with pytest.raises(ferry.InvalidArgumentError, match=r"contiguous \(numpy.ascontiguousarray"):
             a.explain(tensor)
+
+
+class TorchDevice:
+    """As torch.device."""
+
+    def __init__(self, kind, index=None):
+        self.type, self.index = kind, index
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+def test_devices_by_the_names_of_frameworks(a):
+    several = "'cpu' may be several devices of this node, which has host0, host1: name one of these"
+    for name in ("cpu", TorchDevice("cpu")):
+        with pytest.raises(ferry.InvalidArgumentError, match=several) as info:
+            a.empty(4, device=name)
+        assert info.value.violations[0][0] == "device"
+    with pytest.raises(ferry.InvalidArgumentError, match=several) as info:
+        a.send(b"four", to="cpu", key="k")
+    assert info.value.violations[0][0] == "to"
+    for name in ("cuda", "cuda:0", TorchDevice("cuda", 0), TorchDevice("mps")):
+        with pytest.raises(ferry.NotFoundError, match="is no device of this node's daemon, which has host0, host1"):
+            a.empty(4, device=name)
+    with ferry.local_node(host_devices=1) as node, node.session() as session:
+        for name in ("cpu", "cpu:0", TorchDevice("cpu")):
+            assert session.empty(4, device=name).device == session.devices[0].id
+
+
+def test_a_gpu_by_the_name_that_pytorch_has_for_it():
+    from ferry._devices import Device, of_framework
+
+    devices = [Device(5, "gpu", "gpu0", "n", True), Device(6, "gpu", "gpu1", "n", True), Device(7, "host", "host0", "n", True)]
+    assert of_framework("cuda", 1, 6, devices, "cuda:1", "device") == 6
+    assert of_framework("cuda", -1, None, devices[1:], "cuda", "device") == 6
+    assert of_framework("cpu", -1, None, devices, "cpu", "device") == 7
+    with pytest.raises(ferry.InvalidArgumentError, match="which has gpu0, gpu1, host0"):
+        of_framework("cuda", -1, None, devices, "cuda", "device")
+    with pytest.raises(ferry.NotFoundError, match="'cuda:2' is no device"):
+        of_framework("cuda", 2, None, devices[:1], "cuda:2", "device")

@@ -2,6 +2,7 @@
 """Waiting: result, await, callbacks; what other threads do meanwhile; cancelling, poisoning, deadlines."""
 
 import asyncio
+import concurrent.futures
 import sys
 import threading
 import time
@@ -117,7 +118,7 @@ print([thread.name for thread in threading.enumerate()])
 """)
     assert said.startswith("ERROR:ferry:a callback of a ferry.Future, <function <lambda>")
     assert "Traceback (most recent call last)" in said and said.endswith(
-        "True\nb'more'\nb'more'\n['MainThread', 'ferry-futures']\n"
+        "True\nb'more'\nb'more'\n['MainThread', 'ferry-calls', 'ferry-futures']\n"
     )
 
 
@@ -230,3 +231,86 @@ def test_a_failure_that_nobody_hears_is_logged_once(nodes, a, b, key, caplog):
 def test_a_future_that_is_thrown_away_leaves_its_transfers(a, b, key):
     a.send(b"kept", to=2, key=key)
     assert bytes(receive(b, key).result(20).memory) == b"kept"
+
+
+def test_the_routes_of_a_call_are_asked_for_together(a, key, monkeypatch):
+    tensors = [a.empty(16, "uint8") for _ in range(50)]
+    waiting = a.recv(into=a.empty(16, "uint8"), frm=0, key=f"{key}-waits", device=1)
+    sent = a.send(tensors, to=1, key=key)
+    a.recv(tensors, frm=0, key=key, device=1).result(20)
+    sent.result(20)
+    library, asked = ferry._abi.library(), []
+    for name in ("ferry_batch_routes", "ferry_transfer_route"):
+        call = getattr(library, name)
+        monkeypatch.setattr(library, name, lambda *given, call=call: asked.append(given) or call(*given))
+    assert sent.routes() == ("local",) * 50 and len(asked) == 1
+    assert waiting.routes() == ("any",)
+
+
+def waiting_pair(a, key):
+    """Two receives; and what has them come."""
+    got = [a.recv(shape=4, dtype="uint8", frm=0, key=f"{key}-{i}", device=1) for i in range(2)]
+    return got, lambda: [a.send(b"four", to=1, key=f"{key}-{i}") for i in range(2)]
+
+
+def test_what_asyncio_has_for_awaitables_takes_a_future(a, key):
+    async def waits():
+        results = []
+        for i, wait in enumerate(
+            [
+                lambda got: asyncio.gather(*got),
+                lambda got: asyncio.gather(*(asyncio.wait_for(one, 20) for one in got)),
+                lambda got: asyncio.gather(*(asyncio.shield(one) for one in got)),
+                lambda got: asyncio.gather(*(asyncio.ensure_future(one) for one in got)),
+                lambda got: asyncio.gather(*(asyncio.wrap_future(one.as_concurrent()) for one in got)),
+            ]
+        ):
+            got, send = waiting_pair(a, f"{key}-{i}")
+            send()
+            results += await wait(got)
+        got, send = waiting_pair(a, f"{key}-completed")
+        send()
+        results += [await one for one in asyncio.as_completed(got)]
+        got, send = waiting_pair(a, f"{key}-wait")
+        send()
+        done, left = await asyncio.wait([asyncio.ensure_future(one) for one in got])
+        assert not left
+        return results + [one.result() for one in done]
+
+    assert [bytes(one.memory) for one in asyncio.run(waits())] == [b"four"] * 14
+
+
+def test_what_takes_no_future_of_this_kind_says_what_to_give(a, key):
+    got = a.recv(shape=4, dtype="uint8", frm=0, key=key, device=1)
+
+    async def waits():
+        with pytest.raises(TypeError, match=r"give it asyncio\.ensure_future\(future\)"):
+            await asyncio.wait([got])
+        with pytest.raises(TypeError, match="a coroutine was expected, got <ferry.Future"):
+            await asyncio.create_task(got)
+
+    asyncio.run(waits())
+    for wait in (concurrent.futures.wait, concurrent.futures.as_completed):
+        with pytest.raises(TypeError, match=r"give it ferry\.Future\.as_concurrent\(\)"):
+            list(wait([got]))
+    for words in ("as_concurrent", "ensure_future", "create_task", "gather"):
+        assert words in ferry.Future.__doc__
+    got.cancel()
+
+
+def test_a_future_of_concurrent_futures_ends_as_its_transfers(a, key):
+    got, send = waiting_pair(a, key)
+    these = [one.as_concurrent() for one in got]
+    done, left = concurrent.futures.wait(these, timeout=0)
+    assert not done and left == set(these)
+    send()
+    assert [bytes(one.result().memory) for one in concurrent.futures.as_completed(these, timeout=20)] == [b"four"] * 2
+    assert bytes(got[0].as_concurrent().result(0).memory) == b"four"  # of one that is over
+    failed = a.recv(shape=4, frm=0, key=key, device=1)
+    other = failed.as_concurrent()
+    failed.poison("why")
+    with pytest.raises(ferry.PoisonedError, match="why"):
+        other.result(20)
+    cancelled = a.recv(shape=4, frm=0, key=key, device=1)
+    assert cancelled.as_concurrent().cancel()
+    assert isinstance(cancelled.exception(20), ferry.CancelledError)

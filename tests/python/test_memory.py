@@ -167,3 +167,21 @@ def test_rows_and_views_of_a_tensor(a):
 )
 def test_types_by_all_their_names(a, name):
     assert a.empty(2, name).dtype in ("float32", "bfloat16", "float64")
+
+
+def test_one_element_is_a_number(a):
+    tensor = a.empty((2, 2), "int32")
+    tensor.numpy()[:] = [[1, 2], [3, 4]]
+    assert tensor[1][0].item() == 3 and float(tensor[1][1]) == 4.0 and int(tensor[0][0]) == 1
+    with pytest.raises(ValueError):
+        tensor.item()
+    with pytest.raises(TypeError, match=r"becomes an array by numpy\.asarray, torch\.from_dlpack or jax\.numpy\.asarray"):
+        len(tensor[0][0])  # of which torch.as_tensor and torch.tensor ask, to which a tensor is a list of lists
+
+
+def test_jax_takes_a_tensor_where_it_takes_an_array(a):
+    numpy = pytest.importorskip("jax.numpy")
+    tensor = a.empty((2, 2), "int32")
+    array = numpy.asarray(tensor)
+    tensor.numpy()[:] = 5
+    assert array.tolist() == [[5, 5], [5, 5]] and numpy.array(tensor).sum() == 20

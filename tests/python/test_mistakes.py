@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user gets wrong, and that the message says what to do."""
 
+import copy
 import datetime
 import os
 import pickle
@@ -135,7 +136,10 @@ def test_arguments_that_do_not_do(a, key):
         (lambda: a.send(tensor, to=2, key="k" * 65), "a key has 1 to 64 bytes, not 65"),
         (lambda: a.send(tensor, to=2, key=-1), "a key is text, bytes, or an integer from 0 and below 2.64, not -1"),
         (lambda: a.send(tensor, to=2, key=None), "a key is text, bytes, or an integer"),
-        (lambda: a.send(tensor, to=2.5, key=key), "a device is its number, its name or a ferry.Device, not 2.5"),
+        (
+            lambda: a.send(tensor, to=2.5, key=key),
+            "a device is its number, its name, a ferry.Device or .*, not 2.5",
+        ),
         (lambda: a.send(tensor, to=2, key=key, deadline=float("inf")), "at most a year, not inf"),
         (lambda: a.empty("4"), "a shape is an integer or a sequence of them, not '4'"),
         (lambda: a.empty((4, 4))[1, 2], r"indexed along its first dimension alone, not by \(1, 2\): see .numpy"),
@@ -287,3 +291,47 @@ def test_errors_survive_pickling(kind):
     assert type(back) is kind and str(back) == str(error) == f"{kind.code} REASON: why"
     assert vars(back) == vars(error)
     assert (back.reason, back.retry_after, back.transfer_ids, back.keys) == ("REASON", 0.5, (3, 4), (b"k",))
+
+
+@pytest.mark.parametrize(
+    "call, said, argument",
+    [
+        (lambda a: a.send(np.zeros(3), to=None, key="k"), "to= names the device at the other end", "to"),
+        (lambda a: a.recv(shape=3, frm=None, key="k"), "frm= names the device at the other end", "frm"),
+        (lambda a: a.prepare_send(a.empty(3), to=None, key="k"), "to= names the device at the other end", "to"),
+        (lambda a: a.send(None, to=1, key="k"), "key 'k': there is None to be sent", "tensor"),
+        (lambda a: a.recv((3, 4), frm=1, key="k"), "key 'k/0': 3 is no tensor: .* a shape is shape=", "like"),
+        (lambda a: a.empty(3, "float"), "NumPy has 64 bits by this name, PyTorch 32", "dtype"),
+        (lambda a: a.prepare_send(np.zeros(3), to=1, key="k"), "what is prepared is not copied: .*empty$", "tensor"),
+        (lambda a: a.empty(3, "float4_e2m1fn").__setitem__(0, 1), "no elements of whole bytes", "index"),
+    ],
+)
+def test_what_is_meant_otherwise_says_how_it_is_written(a, call, said, argument):
+    with pytest.raises(ferry.InvalidArgumentError, match=said) as info:
+        call(a)
+    assert info.value.violations[0][0] == argument
+
+
+@pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_what_is_of_one_process_is_not_carried_to_another(a, key, how):
+    prepared = a.prepare_send(a.empty(3), to=1, key=key)
+    for one, said in (
+        (a, "opens its own"),
+        (a.send(b"x", to=1, key=f"{key}-sent"), "send what"),
+        (prepared, "each end prepares"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            how(one)
+
+
+def test_what_is_natural_is_taken(a, key):
+    """Names of types that are the same everywhere; keys of text; elements that are assigned."""
+    assert [a.empty(1, name).dtype for name in ("half", "single", "double")] == ["float16", "float32", "float64"]
+    tensor = a.empty((2, 3), "uint8")
+    tensor[0] = 7
+    tensor[1, 1:] = [8, 9]
+    assert tensor.numpy().tolist() == [[7, 7, 7], [0, 8, 9]]
+    a.send_many(tensor, to=1, keys=np.array([f"{key}-ä", f"{key}-b"]), offsets=np.array([0, 3]), lengths=np.array([3, 3]))
+    for name, row in (("ä", [7, 7, 7]), ("b", [0, 8, 9])):
+        got = a.recv(shape=3, dtype="uint8", frm=0, key=f"{key}-{name}", device=1)
+        assert got.result(20).numpy().tolist() == row

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import INTERRUPTIBLE
 
 
 def test_importing_it_costs_next_to_nothing(run):
@@ -112,7 +113,7 @@ with ferry.Session(os.environ["A"]) as session:
         print(bytes(got.result(20).memory))
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program],
+        [*INTERRUPTIBLE, sys.executable, "-c", program],
         env={**os.environ, "A": nodes.a},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import INTERRUPTIBLE
 
 import ferry
 
@@ -189,7 +190,7 @@ def test_a_local_node_is_all_that_a_first_transfer_needs():
 
 
 def test_a_node_by_its_command():
-    command = [sys.executable, "-m", "ferry.node", "--host-devices", "3"]
+    command = [*INTERRUPTIBLE, sys.executable, "-m", "ferry.node", "--host-devices", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         assert line.startswith("export FERRY_CLIENT_DIR=")

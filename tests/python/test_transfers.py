@@ -221,7 +221,8 @@ def test_what_a_send_copied_stays_until_it_has_gone(a, b, key):
 def test_columns_that_do_not_fit_are_refused(a):
     tensor = a.empty(100, "uint8")
     for keys, offsets, lengths, why in (
-        (["k"], [0], [1], "keys are a column of bytes"),
+        ([0.5], [0], [1], "keys are a column of text, bytes"),
+        (["\ud800"], [0], [1], "a text that has no form in UTF-8"),
         ([b"k"], [0, 1], [1], "columns of 1 keys, 2 offsets, 1 lengths"),
         ([b"k", b"l"], [0, 90], [1, 11], "row 1: 11 bytes from 90 are not inside a tensor of 100"),
         ([b"k"], [-1], [1], "offsets are a column of integers from 0"),
@@ -335,3 +336,43 @@ def test_what_continues_a_future_of_another_session_is_refused(a, b, key):
     got.cancel()
     with pytest.raises(ferry.CancelledError):
         got.result(20)
+
+
+def test_how_a_tree_would_be_sent_is_a_tree_of_texts(a):
+    shared = a.empty((4, 6), "float32")
+    array = np.zeros((4, 6), "f4")
+    said = a.explain(
+        {"in": shared, "out": [array, (b"bytes", None)], "column": shared.numpy()[:, 1:3]}
+        | {"ranges": ferry.Ranges([shared[0], shared[2]]), "blocks": ferry.Blocks(shared, [3, 1])}
+    )
+    assert said.pop("out") == [
+        "copied once: the 96 bytes are in no arena of this session (Session.empty makes one)",
+        ("copied once: the 5 bytes are in no arena of this session (Session.empty makes one)", None),
+    ]
+    assert said == {
+        "in": "zero-copy: bytes 0 to 96 of an arena of 256 on device 0",
+        "column": "zero-copy: 4 blocks, one every 24 bytes, of an arena on device 0",
+        "ranges": "zero-copy: 2 ranges, of 1 arenas on device 0",
+        "blocks": "zero-copy: 2 blocks of 24 bytes by index, of an arena on device 0",
+    }
+    with pytest.raises(ferry.InvalidArgumentError, match="key 'layers/1': .*not contiguous"):
+        a.explain({"layers": [array, array[:, :3]]})
+    with pytest.raises(ferry.InvalidArgumentError, match="key 'rate': a float is no tensor"):
+        a.explain({"rate": 0.5})
+
+
+def test_the_error_of_a_refused_column_has_the_keys_that_it_is_about(a, key):
+    tensor = a.empty(100, "uint8")
+    column = {"offsets": np.array([0, 90]), "lengths": np.array([1, 11])}
+    with pytest.raises(ferry.InvalidArgumentError, match="key 'l': row 1: 11 bytes") as info:
+        a.send_many(tensor, to=1, keys=np.array([b"k", b"l"]), **column)
+    assert info.value.keys == (b"l",) and info.value.violations[0][0] == "offsets[1]"
+    column = {"offsets": np.array([0, 1, 2]), "lengths": np.array([1, 1, 1])}
+    with pytest.raises(ferry.InvalidArgumentError) as info:
+        a.send_many(tensor, to=1, keys=np.array([b"k", b"", b"l"]), **column)
+    assert info.value.keys == (b"",)
+    waiting = a.send_many(tensor[:1], to=1, keys=np.array([7]), offsets=np.array([0]), lengths=np.array([1]))
+    with pytest.raises(ferry.KeyInUseError, match="key 7") as info:
+        a.send_many(tensor, to=1, keys=np.array([6, 7, 8]), **column)
+    assert info.value.keys == ((7).to_bytes(8, "big"),)
+    waiting.cancel()

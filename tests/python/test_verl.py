@@ -99,22 +99,41 @@ def test_an_update_that_failed_leaves_nothing_in_the_next_one(engines, nodes, co
     (got,) = asyncio.run(update([actor], [rollout], 2))
     check(got, 2)
     check(asyncio.run(collected(late.join([actor.prepare()]))), 2)
-    assert len(actor._source.names()) == len(first) and not set(first) & set(actor._source.names())
+    assert len(actor._source.names()) == 2 * len(first) and set(first) < set(actor._source.names())
+    asyncio.run(update([actor], [rollout], 3))  # which begins with giving up what is not needed any more
+    assert len(actor._source.names()) == 2 * len(first) and not set(first) & set(actor._source.names())
 
 
-def test_an_update_that_failed_at_one_actor_is_nothing_to_join(engines, nodes, manager):
+def test_after_an_update_that_failed_at_one_actor_who_joins_gets_the_version_before(engines, nodes, manager):
     manager, _ = manager
     actors, rollout = [worker.checkpoint_engine for worker in manager.actor_wg.workers], engines(nodes.b)
     asyncio.run(update(actors, [rollout], 1))
-    _, sent, took = asyncio.run(failing(actors, [rollout], 2, 2))
-    assert isinstance(sent, RuntimeError) and isinstance(took, ferry.AbortedError)
+    kept = []
+    for step in (2, 3):
+        _, sent, took = asyncio.run(failing(actors, [rollout], step, 2))
+        assert isinstance(sent, RuntimeError) and isinstance(took, ferry.AbortedError)
+        late = Replica([], engines(nodes.b))
+        assert asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, [late])) == 1
+        check(late.workers[0].loaded, 1)
+        alone = engines(nodes.b)
+        check(asyncio.run(collected(alone.join([actor.prepare() for actor in actors]))), 1)
+        kept.append(len(actors[0]._source.names()))
+    assert kept[0] == kept[1]  # of a version that not all have nothing is left
+    (got,) = asyncio.run(update(actors, [rollout], 4))
+    check(got, 4)
+    check(asyncio.run(collected(alone.join([actor.prepare() for actor in actors]))), 4)
+
+
+def test_actors_that_have_no_version_in_common_have_nothing_to_join(engines, nodes, manager):
+    manager, _ = manager
+    actors, rollout = [worker.checkpoint_engine for worker in manager.actor_wg.workers], engines(nodes.b)
+    asyncio.run(update(actors, [rollout], 1))
+    actors[1].close()
+    manager.actor_wg.workers[1].checkpoint_engine = engines(nodes.a)  # started again
     late = Replica([], engines(nodes.b))
-    with pytest.raises(ferry.FailedPreconditionError, match="join after the next one"):
+    with pytest.raises(ferry.FailedPreconditionError, match=r"in common \(verl-1-\w+; none\).*join after the next one"):
         asyncio.run(sys.modules["ferry.verl"].join_replicas(manager, [late]))
     assert late.log == [] and len(manager.replicas) == 1
-    (got,) = asyncio.run(update(actors, [rollout], 2))
-    check(got, 2)
-    check(asyncio.run(collected(late.workers[0].checkpoint_engine.join([actor.prepare() for actor in actors]))), 2)
 
 
 class Replica:

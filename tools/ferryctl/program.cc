@@ -193,6 +193,12 @@ class ProgramCommand : public Command {
     }
   }
 
+  std::string Lacks() const override {
+    return act_ == Act::kRelease && released_.empty() != release_all_
+               ? "release programs: either their fingerprints or --all"
+               : "";
+  }
+
   absl::StatusOr<int> Run(const Globals& globals) override {
     RETURN_IF_ERROR(CheckFlags(globals));
     if (act_ == Act::kList || act_ == Act::kBarred || act_ == Act::kRelease) {
@@ -276,9 +282,6 @@ class ProgramCommand : public Command {
     }
     if (dot_ && (kernels_ || globals.json)) {
       return refuse("plan a program: --dot is a picture of its own, without --kernels or --json");
-    }
-    if (act_ == Act::kRelease && released_.empty() != release_all_) {
-      return refuse("release programs: either their fingerprints or --all");
     }
     if (act_ == Act::kPrint && globals.json) {
       return refuse("print a program: it is text, there is no --json of it");

@@ -58,8 +58,7 @@ typedef struct ferry_session_options {
 FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options,
                                            ferry_session** session);
 /* Ends the session and frees its handle. Transfers that are not launched end; arenas go back to the
- * daemon. Handles of arenas and batches stay good until freed: memory is readable, every wait
- * ends. */
+ * daemon. Handles of arenas and batches stay good until freed: memory is readable, waits end. */
 FERRY_API void ferry_session_close(ferry_session* session);
 /* NULL while the daemon is there; else DAEMON_LOST (or FORKED), whose text says whether the session
  * is being attached again. Until it is attached, calls that need the daemon fail with the same. */
@@ -296,12 +295,13 @@ FERRY_API ferry_status* ferry_wait_all(ferry_batch* const* batches, size_t count
                                        uint64_t timeout_ns, size_t* index);
 /* 1 if every transfer of the batch is over, or if `batch` is no batch. */
 FERRY_API int ferry_batch_over(const ferry_batch* batch);
-/* How transfer `index` ended: NULL if well, else its failure. FAILED_PRECONDITION: it is not
- * over. */
+/* How transfer `index` ended: NULL if well, else its failure. FAILED_PRECONDITION: not over. */
 FERRY_API ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index);
 /* Asks the daemon which route, FERRY_ROUTE_..., a transfer of the session takes or took. ANY: none
  * yet, or not known (the daemon keeps the routes of the session's last 4,096 endings). */
 FERRY_API int ferry_transfer_route(ferry_session* session, uint64_t id);
+/* The same of a batch: `routes` has room for ferry_batch_size, and is unchanged after an error. */
+FERRY_API ferry_status* ferry_batch_routes(ferry_batch* batch, int* routes);
 /* Ends the transfers that are not launched, with CANCELLED at both ends. */
 FERRY_API ferry_status* ferry_batch_cancel(ferry_batch* batch);
 /* The data will never be defined, or never taken: ends the transfers that are not launched, with
@@ -355,6 +355,8 @@ FERRY_API uint64_t ferry_prepared_fired(const ferry_prepared* prepared);
 FERRY_API uint64_t ferry_prepared_over(const ferry_prepared* prepared);
 /* NULL while the batch may be fired or waits for its other ends; else why it has ended. */
 FERRY_API ferry_status* ferry_prepared_status(ferry_prepared* prepared);
+/* 1 if it has ended, or is no batch; the daemon is not asked, as it is for why. */
+FERRY_API int ferry_prepared_ended(const ferry_prepared* prepared);
 /* Ends the batch, with CANCELLED at the other ends, and gives it back to the daemon. When this
  * returns the daemon does not touch the batch's memory any more. Once. */
 FERRY_API ferry_status* ferry_prepared_release(ferry_prepared* prepared);

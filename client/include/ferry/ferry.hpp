@@ -154,6 +154,12 @@ class Batch {
   Status TransferStatus(size_t index) {
     return Status(ferry_batch_transfer_status(batch_.get(), index));
   }
+  Result<std::vector<int>> Routes() {  // FERRY_ROUTE_... of each transfer
+    std::vector<int> routes(size());
+    Status status(ferry_batch_routes(batch_.get(), routes.data()));
+    using Made = Result<std::vector<int>>;
+    return status.ok() ? Made(std::move(routes)) : Made(std::move(status));
+  }
   Status Cancel() { return Status(ferry_batch_cancel(batch_.get())); }
   Status Poison(const std::string& why) {
     return Status(ferry_batch_poison(batch_.get(), why.c_str()));
@@ -247,6 +253,7 @@ class Prepared {
   uint64_t over() const { return ferry_prepared_over(prepared_.get()); }
   // OK until the batch has ended.
   Status Health() { return Status(ferry_prepared_status(prepared_.get())); }
+  bool ended() const { return ferry_prepared_ended(prepared_.get()) != 0; }
   Status Release() { return Status(ferry_prepared_release(prepared_.get())); }
   ferry_prepared* get() const { return prepared_.get(); }
 

@@ -217,6 +217,30 @@ class ProgramBuilder {
     Use(buffer, FERRY_READ_WRITE, value.type(), offset);
     Append("accumulate", buffer, {value}, Offset(offset), {});
   }
+  // Of an old and a new value of one type: bitmap, values, count and checksum of the new one. There
+  // is room for `capacity` blocks of `block` bytes, a power of two from 64 to 4,096.
+  std::vector<Value> DeltaEncode(const Value& before, const Value& after, int64_t capacity,
+                                 int64_t block) {
+    uint64_t elements = 1;
+    for (const int64_t dim : after.type().dims) elements *= static_cast<uint64_t>(dim);
+    const uint64_t bytes = (elements * Bits(after.type().element) + 7) / 8;
+    const uint64_t of_word = 32 * static_cast<uint64_t>(block);
+    const auto words = static_cast<int64_t>((bytes + of_word - 1) / of_word);
+    return Op(
+        "delta_encode", {before, after}, "",
+        {{FERRY_U32, {words}}, {FERRY_U8, {capacity, block}}, {FERRY_U32, {}}, {FERRY_U64, {2}}});
+  }
+  // Writes a delta of `bytes` bytes over what the buffer has from `offset` on.
+  void DeltaApply(const std::string& buffer, const Value& bitmap, const Value& values,
+                  const Value& count, uint64_t bytes, uint64_t offset = 0) {
+    Use(buffer, FERRY_READ_WRITE, {FERRY_U8, {static_cast<int64_t>(bytes)}}, offset);
+    Append("delta_apply", buffer, {bitmap, values, count},
+           "bytes=" + std::to_string(bytes) + (offset == 0 ? "" : " " + Offset(offset)), {});
+  }
+  // 128 bits, u64[2].
+  Value Checksum(const Value& value) {
+    return Op("checksum", {value}, "", TensorType{FERRY_U64, {2}});
+  }
   // Sends to, and receives from, the device that the run names for `peer` (ProgramRun::peers).
   void Send(const Value& value, const std::string& peer, const std::string& key) {
     Append("send", "", {value}, "peer=" + Quoted(peer) + " key=" + Quoted(key), {});

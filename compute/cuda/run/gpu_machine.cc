@@ -2,22 +2,39 @@
 #include "compute/cuda/run/gpu_machine.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/executor.h"
 #include "base/status.h"
 
 namespace ferry::compute {
 namespace {
 
 constexpr int kLaunchesOfPart = 8;
+// How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
+// driver is often 100 us late, which the transfer waits for.
+constexpr absl::Duration kLooking = absl::Microseconds(500);
+
+// A word that the GPU writes.
+uint64_t WordAt(const std::byte* at) {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(at), __ATOMIC_ACQUIRE);
+}
 
 }  // namespace
 
 // One call of Run.
 struct GpuMachine::Running {
   const Work& work;
+  bool launched = false;  // its first kernel is queued
+  // Steps that are not told of, in order, each with the mark behind its launches.
+  struct Untold {
+    uint64_t mark = 0;
+    size_t step = 0;
+  };
+  std::deque<Untold> untold = {};
 
   std::byte* AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) {
@@ -86,22 +103,23 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
       break;
     }
     status = QueueAll(run, work.program.CommandsOf(step, step + 1));
-    // Whoever hears of steps begins transfers of what they have made.
-    if (status.ok() && work.step_over) {
-      status = AwaitQueued();
-      if (status.ok()) work.step_over(step);
-    }
+    if (status.ok() && work.step_over) status = EndStep(run, step);
   }
-  if (status.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
+  const bool may_lag = work.may_lag && !work.step_over;
+  if (status.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
+  // Each is told of at once, not when all are over: transfers begin then.
+  while (!run.untold.empty() && AwaitStep(run).ok()) continue;
   // What was queued uses the memory that the caller has lent, however the run ends.
   status.Update(Await());
   return status;
 }
 
 uint64_t GpuMachine::over() const {
-  const auto* const reported = reinterpret_cast<const uint64_t*>(page_->bytes);
-  return std::max(__atomic_load_n(reported, __ATOMIC_ACQUIRE),
-                  awaited_.load(std::memory_order_acquire));
+  return std::max(WordAt(page_->bytes), awaited_.load(std::memory_order_acquire));
+}
+
+uint64_t GpuMachine::current() const {
+  return std::max(over() + 1, WordAt(page_->bytes + kBegunAt));
 }
 
 bool GpuMachine::Report() {
@@ -152,8 +170,11 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
   ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.work.program.code(command.kernel)));
   // Values first: the pointers to them must stay.
   std::vector<uint64_t> values;
-  values.reserve(command.arguments.size());
-  std::vector<void*> arguments;
+  values.reserve(command.arguments.size() + 2);
+  const bool first = !std::exchange(run.launched, true);
+  values.push_back(first ? stream_->report_address() + kBegunAt : 0);
+  values.push_back(begun());
+  std::vector<void*> arguments{&values[0], &values[1]};
   for (const GpuArgument& argument : command.arguments) {
     values.push_back(argument.place ? reinterpret_cast<uint64_t>(run.AddressOf(*argument.place))
                                     : static_cast<uint64_t>(argument.number));
@@ -166,6 +187,38 @@ absl::Status GpuMachine::EndPart() {
   queued_ = 0;
   RETURN_IF_ERROR(stream_->Mark());
   if (stream_->marked() > kAhead) return stream_->AwaitMark(stream_->marked() - kAhead);
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::EndStep(Running& run, size_t step) {
+  if (queued_ > 0) {
+    queued_ = 0;
+    RETURN_IF_ERROR(stream_->Mark());
+  }
+  run.untold.push_back({stream_->marked(), step});
+  RETURN_IF_ERROR(TellSteps(run));
+  while (!run.untold.empty() && stream_->marked() >= run.untold.front().mark + kAhead) {
+    RETURN_IF_ERROR(AwaitStep(run));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuMachine::AwaitStep(Running& run) {
+  const size_t untold = run.untold.size();
+  const absl::Time until = MonotonicNow() + kLooking;
+  while (MonotonicNow() < until) {
+    RETURN_IF_ERROR(TellSteps(run));
+    if (run.untold.size() < untold) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
+  return TellSteps(run);
+}
+
+absl::Status GpuMachine::TellSteps(Running& run) {
+  ASSIGN_OR_RETURN(const uint64_t reached, stream_->Reached());
+  for (; !run.untold.empty() && run.untold.front().mark <= reached; run.untold.pop_front()) {
+    run.work.step_over(run.untold.front().step);
+  }
   return absl::OkStatus();
 }
 

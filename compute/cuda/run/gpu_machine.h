@@ -68,11 +68,11 @@ class GpuMachine {
     // may share it, since they have their turns on one stream.
     absl::Span<std::byte> scratch;
     MayGoOn may_go_on = nullptr;  // asked before each launch
-    // Called when a step's launches are over, in order. A step that is a transfer is no work here:
-    // its turn has come then.
+    // Called for each step, in order, once its launches are over, while later steps are under way.
+    // A step that is a transfer is no work here: it is over with the step before it.
     StepOver step_over = nullptr;
-    // Whether Run may return before the run is over; only of a run without `step_over`. The memory
-    // of buffers and scratch must stay until it is.
+    // Whether Run may return before the run is over, which one with `step_over` never does. The
+    // memory of buffers and scratch must stay until it is.
     bool may_lag = false;
   };
   // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it does if
@@ -84,6 +84,9 @@ class GpuMachine {
   // was lost: the number of the run that was begun last; all runs up to which number are over.
   uint64_t begun() const { return begun_.load(std::memory_order_acquire); }
   uint64_t over() const;
+  // Any thread, also after the GPU was lost: the run that the GPU is at, which is over() + 1, or a
+  // later one that has begun before it was told that those before it are over.
+  uint64_t current() const;
   // Whether one more run should be begun now.
   bool room() const { return begun() - over() < kRunsAhead; }
   // For a caller that sees over() stand still: asks the driver whether a run that lags has failed.
@@ -98,6 +101,8 @@ class GpuMachine {
   size_t loaded() const { return kernels_.size(); }
 
  private:
+  static constexpr size_t kBegunAt = 64;
+
   struct Running;
   struct alignas(4096) Page {
     std::byte bytes[4096] = {};
@@ -111,13 +116,21 @@ class GpuMachine {
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
   // Ends a part: at most kAhead are queued afterwards.
   absl::Status EndPart();
+  // The step's launches are queued: has whoever hears of steps hear of it when they are over.
+  absl::Status EndStep(Running& run, size_t step);
+  // Waits until at least one step more is told of.
+  absl::Status AwaitStep(Running& run);
+  // Tells of the steps that are over.
+  absl::Status TellSteps(Running& run);
   // Blocks until all that was queued is over, also what a run has queued that goes on.
   absl::Status AwaitQueued();
   // Has the GPU say when the run that was begun last is over. False if it cannot.
   bool Report();
 
   CudaDevice& device_;
-  const std::unique_ptr<Page> page_ = std::make_unique<Page>();  // the stream's report page
+  // The stream's report page: its first 8 bytes tell which run is over, those at kBegunAt which has
+  // begun, which a run's first kernel says.
+  const std::unique_ptr<Page> page_ = std::make_unique<Page>();
   std::unique_ptr<CudaStream> stream_;
   int queued_ = 0;  // launches of the part that is being queued
   std::atomic<uint64_t> begun_{0};

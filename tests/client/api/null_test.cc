@@ -50,6 +50,7 @@ const std::set<std::string> kMayBeNull = {
 const std::set<std::string> kSaySomething = {
     "ferry_status_code_name",   // "OK"
     "ferry_batch_over",         // 1: there is nothing to wait for
+    "ferry_prepared_ended",     // 1: nor anything to fire
     "ferry_arena_cuda_device",  // -1
 };
 
@@ -163,6 +164,7 @@ class NullTest : public CudaTest, public ::testing::WithParamInterface<size_t> {
         {"ferry_arena_read.to", address(buffer_)},
         {"ferry_arena_write.from", address(buffer_)},
         {"ferry_batch_poison.why", address("why")},
+        {"ferry_batch_routes.routes", address(buffer_)},
         {"ferry_batch_on_over.done",
          reinterpret_cast<uint64_t>(static_cast<void (*)(void*)>([](void*) {}))},
         {"ferry_session_watch.ended",

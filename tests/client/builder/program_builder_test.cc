@@ -48,6 +48,21 @@ void ExpectRefused(Number value, int element, const std::string& type) {
   EXPECT_TRUE(absl::StrContains(text, type) && absl::StrContains(text, " is no ")) << text;
 }
 
+TEST(ProgramBuilderTest, DeltasAreGoodPrograms) {
+  ProgramBuilder builder;
+  const TensorType type{FERRY_BF16, {100, 1000}};
+  const auto after = builder.Input("new", type);
+  const auto before = builder.Input("old", type, 64);
+  builder.Donate("old");
+  const auto delta = builder.DeltaEncode(before, after, 5, 4096);
+  ASSERT_EQ(delta.size(), 4u);
+  builder.DeltaApply("old", delta[0], delta[1], delta[2], 200'000, 64);
+  builder.Store("sum", builder.Checksum(after));
+  const compute::ParsedText parsed = Read(builder);
+  EXPECT_TRUE(parsed.problems.empty()) << parsed.problems[0].text << "\n" << builder.Text();
+  EXPECT_EQ(parsed.program.buffers.at(1).bytes, 200'064u);
+}
+
 TEST(ProgramBuilderTest, SplatIsRoundedOnce) {
   const double above = 1 + std::ldexp(1, -11) + std::ldexp(1, -40);  // f32: just the middle
   EXPECT_EQ(Bits(FERRY_F16, above), std::string("\x01\x3c", 2));

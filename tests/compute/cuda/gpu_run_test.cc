@@ -16,6 +16,7 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/cuda/runs/byte_programs.h"
 #include "tests/compute/cuda/runs/host_kernels.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/cuda/runs/number_programs.h"
@@ -93,6 +94,11 @@ TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
   CompareAll(testing::KernelPrograms());
 }
 
+TEST(GpuRunTest, ChecksumsAndDeltasAreAsTheReferenceSays) {
+  CompareAll(testing::BytePrograms());
+  CompareAll(testing::BytePrograms(), false, kGpuArchs[0], /*alignment=*/1);
+}
+
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
 TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {
@@ -127,6 +133,7 @@ TEST(GpuRunTest, AnotherCompilersKernelsAreAsTheReferenceSays) {
     if (i % 5 == 0) std::swap(programs[i / 5], programs[i]);
   }
   programs.resize(programs.size() / 5);
+  for (Program& program : testing::BytePrograms()) programs.push_back(std::move(program));
   for (uint64_t seed = 0; seed < 12; ++seed) {
     programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
   }

@@ -18,6 +18,7 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/cuda/runs/byte_programs.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
@@ -77,7 +78,8 @@ void CompileAll(const Sources& sources, const GpuArch& arch) {
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_GT(made->cubin.size(), 0u);
     EXPECT_GT(made->registers, 8);
-    EXPECT_LT(made->spilled, 64) << made->log;
+    // Of one conversion on sm_100a, which has 128 registers, 72 bytes; of all others fewer.
+    EXPECT_LT(made->spilled, 80) << made->log;
   }
 }
 
@@ -87,6 +89,7 @@ TEST_P(KernelCompilerTest, AllTemplatesOfAllTypesCompile) {
   SKIP_WITHOUT_NVRTC();
   Sources sources;
   for (const Program& program : testing::KernelPrograms()) sources.AddNarrow(program);
+  for (const Program& program : testing::BytePrograms()) sources.Add(program);
   EXPECT_GT(sources.kernels(), 300u);
   CompileAll(sources, GetParam());
 }

@@ -233,7 +233,7 @@ TEST_F(RandomPlanTest, WovenPlansDoWhatProgramsDo) {
 TEST_F(RandomPlanTest, DeadCodeIsNoHarm) {
   for (uint64_t seed = 0; seed < kSeeds / 3 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    const Program program = ProgramGenerator(seed, {60}).Make();
+    const Program program = FillEmpty(ProgramGenerator(seed, {60}).Make(), /*poison=*/false);
     const auto plan = MakePlan(program);
     ASSERT_TRUE(plan.ok());
     SymbolicRun of_program, of_plan;

@@ -122,6 +122,16 @@ void SymbolicRun::RunBlock(const Program& program, size_t begin, size_t end,
         writes_[to].push_back({ranges[0].begin, ranges[0].end, Hash(text)});
         break;
       }
+      case Op::kDeltaApply: {
+        const BufferRange range = RangesOf(program, node)[0];
+        const uint32_t to = Bound(range.buffer).index;
+        const std::string text = absl::StrCat("delta_apply @", to, AttributesText(node), " ",
+                                              operand(0), " ", operand(1), " ", operand(2),
+                                              " over ", Earlier(to, range.begin, range.end));
+        effects_.push_back(text);
+        writes_[to].push_back({range.begin, range.end, Hash(text)});
+        break;
+      }
       case Op::kSend:
         effects_.push_back(absl::StrCat("send", AttributesText(node), " ", operand(0)));
         for (size_t j = 0; plan_ != nullptr && j < step_->bindings.size(); ++j) {

@@ -40,9 +40,14 @@ buffer @both read_write 1024 donated
 %m = constant splat=x7f : f8e8m0fnu[4,2]
 %k = constant splat=x38 : f8e4m3fn[4,4]
 %w = constant splat=1 : f32[4,64]
+%odd = constant splat=1 : f4e2m1fn[3]
 %t = constant splat=x7f : f8e8m0fnu[512]
 %3 = constant splat=1 : f32[5,2,3]
 %4 = constant splat=1 : f32[5,3,4]
+%long = constant splat=1 : u8[8193]
+%count = constant splat=1 : u32[]
+%bits = constant splat=1 : u32[1]
+%rows = constant splat=1 : u8[7,64]
 )";
 
 struct Line {
@@ -137,6 +142,11 @@ const Line kGood[] = {
     {"argmax %x dimension=1", "i32[2]"},
     {"argmax %x dimension=1 : i64[2]", "i64[2]"},
     {"cumulative_sum %x dimension=0", "f32[2,3]"},
+    {"checksum %x", "u64[2]"},
+    {"checksum %v", "u64[2]"},
+    {"delta_encode %x, %y : u32[1], u8[0,64], u32[], u64[2]", "u32[1] u8[0,64] u32[] u64[2]"},
+    {"delta_encode %long, %long : u32[3], u8[9,128], u32[], u64[2]",
+     "u32[3] u8[9,128] u32[] u64[2]"},
     {"dot_general %x, %z lhs_contract=[1] rhs_contract=[0]", "f32[2,2]"},
     {"dot_general %3, %4 lhs_batch=[0] rhs_batch=[0] lhs_contract=[2] rhs_contract=[1]",
      "f32[5,2,4]"},
@@ -150,6 +160,7 @@ const Line kGood[] = {
     {"store @out, %x strides=[1,2]", ""},
     {"accumulate @both, %x", ""},
     {"copy @out, @in bytes=16 offset=4 source_offset=8", ""},
+    {"delta_apply @both, %bits, %rows, %count bytes=1000 offset=24", ""},
     {"send %q device=3 key=\"a\"", ""},
     {"recv device=3 key=\"\" : i16[2]", "i16[2]"},
     {"barrier %x, %n", "f32[2,3] i32[2,3]"},
@@ -295,6 +306,19 @@ const BadLine kBad[] = {
     {"argmax %e dimension=0 : i32[3]", "shape"},
     {"cumulative_sum %x dimension=3 : f32[2,3]", "dimensions"},
     {"cumulative_sum %b dimension=0 : bool[2,3]", "type"},
+    {"checksum %b : u64[2]", "type"},
+    {"checksum %x : u64[]", "result"},
+    {"checksum %odd : u64[2]", "bits"},
+    {"delta_encode %x, %z : u32[1], u8[1,64], u32[], u64[2]", "same type"},
+    {"delta_encode %odd, %odd : u32[1], u8[1,64], u32[], u64[2]", "bits"},
+    {"delta_encode %b, %b : u32[1], u8[1,64], u32[], u64[2]", "type"},
+    {"delta_encode %x, %x : u32[1], u8[1,63], u32[], u64[2]", "block"},
+    {"delta_encode %x, %x : u32[1], u8[1,96], u32[], u64[2]", "block"},
+    {"delta_encode %x, %x : u32[1], u8[1,8192], u32[], u64[2]", "block"},
+    {"delta_encode %x, %x : u32[1], i8[1,64], u32[], u64[2]", "block"},
+    {"delta_encode %x, %x : u32[1], u8[64], u32[], u64[2]", "block"},
+    {"delta_encode %x, %x : u32[2], u8[1,64], u32[], u64[2]", "result"},
+    {"delta_encode %x, %x : u32[1], u8[1,64], i32[], u64[2]", "result"},
     {"dot_general %x, %z : f32[2,2]", "dimensions"},
     {"dot_general %x, %z lhs_contract=[1] rhs_contract=[1] : f32[2,3]", "shape"},
     {"dot_general %x, %z lhs_contract=[0,1] rhs_contract=[1,0] : f32[]", "dimensions"},
@@ -321,6 +345,14 @@ const BadLine kBad[] = {
     {"copy @in, @out bytes=1", "access"},
     {"copy @out, @in bytes=2000", "bounds"},
     {"copy @both, @both bytes=16 offset=8", "overlap"},
+    {"delta_apply @both, %bits, %rows, %count", "attributes"},
+    {"delta_apply @both, %x, %rows, %count bytes=1000", "type"},
+    {"delta_apply @both, %bits, %long, %count bytes=1000", "block"},
+    {"delta_apply @both, %bits, %rows, %bits bytes=1000", "count"},
+    {"delta_apply @both, %bits, %rows, %count bytes=2049", "bitmap"},
+    {"delta_apply @both, %bits, %rows, %count bytes=0", "bitmap"},
+    {"delta_apply @both, %bits, %rows, %count bytes=1000 offset=25", "bounds"},
+    {"delta_apply @out, %bits, %rows, %count bytes=1000", "access"},
     {"send %q device=3", "attributes"},
     {"recv key=\"a\" : i16[2]", "attributes"},
     {"barrier %x : f16[2,3]", "result"},

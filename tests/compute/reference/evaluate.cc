@@ -43,6 +43,8 @@ class Run {
                                        static_cast<uint64_t>(node.attributes.Int(A::kSourceOffset)),
                                        static_cast<uint64_t>(node.attributes.Int(A::kBytes)));
         return;
+      case Op::kDeltaApply:
+        return ApplyDelta(node, in, buffers_[node.buffers[0]]);
       case Op::kSend:
         return transfers_.send(node.attributes.Int(A::kDevice), Key(node), *in[0]);
       case Op::kRecv:
@@ -151,6 +153,10 @@ std::vector<Tensor> EvaluateOp(const Numerics& numerics, const Node& node,
     case Op::kSwizzleScales:
     case Op::kUnswizzleScales:
       return {EvaluateSwizzle(op)};
+    case Op::kChecksum:
+      return {EvaluateChecksum(op)};
+    case Op::kDeltaEncode:
+      return EvaluateDeltaEncode(op);
     case Op::kBroadcastInDim:
     case Op::kReshape:
     case Op::kTranspose:

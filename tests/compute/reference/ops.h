@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compute/program/program.h"
+#include "tests/compute/reference/memory.h"
 #include "tests/compute/reference/tensor.h"
 
 namespace ferry::compute::testing {
@@ -35,5 +36,9 @@ Tensor EvaluateBlockScaledDot(const OpInput& op);
 std::vector<Tensor> EvaluateQuantize(const OpInput& op);
 Tensor EvaluateDequantize(const OpInput& op);
 Tensor EvaluateSwizzle(const OpInput& op);
+Tensor EvaluateChecksum(const OpInput& op);
+std::vector<Tensor> EvaluateDeltaEncode(const OpInput& op);
+// delta_apply, of operands `in`, to its buffer.
+void ApplyDelta(const Node& node, const std::vector<const Tensor*>& in, Memory& buffer);
 
 }  // namespace ferry::compute::testing

@@ -30,6 +30,7 @@ namespace {
 using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 CompileChild::Options CompilerOptions() {
   CompileChild::Options options;
@@ -174,6 +175,40 @@ TEST_F(GpuMachineTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
   EXPECT_THAT(values, ElementsAre(2, 4, 8));
 }
 
+TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<size_t> told;
+  fake_cuda_hold_copies(1);
+  int asked = 0;
+  const auto may_go_on = [&] {
+    if (++asked < 3) return true;
+    EXPECT_THAT(told, IsEmpty()) << "the first step is under way";
+    fake_cuda_hold_copies(0);
+    return true;
+  };
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, memory, may_go_on, [&](size_t step) { told.push_back(step); });
+  work.may_lag = true;  // it does not, since somebody hears of its steps
+  ASSERT_TRUE(machine_->Run(work, aside).ok());
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(told, ElementsAre(0, 1, 2));
+}
+
+TEST_F(GpuMachineTest, OfARunThatMayNotGoOnTheStepsThatAreOverAreToldOf) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<size_t> told;
+  int asked = 0;
+  GpuMachine::Aside aside;
+  const absl::Status status = Run(
+      made, memory, aside, [&] { return ++asked < 3; }, [&](size_t step) { told.push_back(step); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(told, ElementsAre(0, 1));
+}
+
 TEST_F(GpuMachineTest, ARunThatMayNotGoOnEndsBeforeTheNextLaunch) {
   const Program program = Steps(3);
   const GpuProgram made = Made(program);
@@ -220,10 +255,12 @@ TEST_F(GpuMachineTest, ARunThatLagsIsOverWhenTheGpuSaysSo) {
   }
   EXPECT_FALSE(machine_->room());
   EXPECT_EQ(machine_->over(), 0u);
+  EXPECT_EQ(machine_->current(), 1u);
   EXPECT_TRUE(machine_->Look().ok());
   fake_cuda_hold_copies(0);
   ASSERT_TRUE(machine_->Await().ok());
   EXPECT_EQ(machine_->over(), GpuMachine::kRunsAhead);
+  EXPECT_EQ(machine_->current(), GpuMachine::kRunsAhead + 1);
   EXPECT_EQ(ValueOf(memory, 2), 4);
   // One more, which nobody waits for in the driver.
   fake_cuda_counts before, after;

@@ -110,7 +110,7 @@ Block* Block::running_ = nullptr;
 
 bool ThreadsWait(const std::string& source) {
   const auto has = [&](const char* text) { return source.find(text) != std::string::npos; };
-  return has("Lanes<") || has("Largest") || has("__sync");
+  return has("Lanes<") || has("Largest") || has("bytes.cuh") || has("__sync");
 }
 
 void Connect(HostGpu& gpu) {

@@ -23,7 +23,7 @@ class GpuRun {
     for (const GpuCommand& command : commands) {
       switch (command.kind) {
         case GpuCommand::Kind::kLaunch: {
-          std::vector<std::pair<uint64_t, uint32_t>> arguments;
+          std::vector<std::pair<uint64_t, uint32_t>> arguments{{0, 8}, {0, 8}};  // tells nobody
           for (const GpuArgument& argument : command.arguments) {
             arguments.emplace_back(argument.place ? AddressOf(*argument.place)
                                                   : static_cast<uint64_t>(argument.number),

@@ -46,6 +46,8 @@ T __shfl_down_sync(unsigned mask, T value, int delta) {
   const int lane = HostLane() + delta;
   return __shfl_sync(mask, value, lane < 32 ? lane : HostLane());
 }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline void __syncwarp() { host_gpu.sync_warp(); }
 inline void __syncthreads() { host_gpu.sync_block(); }
 inline void atomicAnd(unsigned* word, unsigned bits) { *word &= bits; }

@@ -27,10 +27,10 @@ constexpr std::byte kGuard{0xC3};
 
 // A function that takes its arguments as numbers.
 std::string WrapperOf(const GpuKernel& kernel, const std::vector<GpuArgument>& arguments) {
-  std::string text =
-      absl::StrCat("extern \"C\" void run_", kernel.name, "(const u64* a) {\n  ", kernel.name, "(");
+  std::string text = absl::StrCat("extern \"C\" void run_", kernel.name, "(const u64* a) {\n  ",
+                                  kernel.name, "((u64*)a[0], a[1]");
   for (size_t i = 0; i < arguments.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", arguments[i].place ? "(Byte*)a[" : "a[", i, "]");
+    absl::StrAppend(&text, arguments[i].place ? ", (Byte*)a[" : ", a[", i + 2, "]");
   }
   return text + ");\n}\n";
 }

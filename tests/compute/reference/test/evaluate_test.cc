@@ -282,6 +282,23 @@ Cases MovesCases() {
   return cases;
 }
 
+Cases BytesCases() {
+  Cases cases;
+  const auto add = [&](Case test) { cases.push_back(std::move(test)); };
+  add({V("a", "u8[9]", "1,2,3,4,5,6,7,8,9") + "%r = checksum %a",
+       "values=[10017413208973584640,8923799220271306446]"});
+  add({V("e", "u8[0]", "") + "%r = checksum %e", "values=[0,0]"});
+  const std::string delta =
+      C("z", "u8[70]", "splat=0") + C("o", "u8[64]", "splat=1") + C("t", "u8[6]", "splat=2") +
+      "%n = concatenate %o, %t dimension=0\n"
+      "%b, %v, %c, %k = delta_encode %z, %n : u32[1], u8[2,64], u32[], u64[2]\n";
+  add({delta + "%r = reshape %b : u32[1]", "values=[3]"});
+  add({delta + "%r = reshape %c : u32[1]", "values=[2]"});
+  add({delta + "%r = slice %v start=[1,4] limit=[2,8]", "values=[2,2,0,0]"});
+  add({delta + "%s = checksum %n\n%r = compare %s, %k direction=eq", "values=[true,true]"});
+  return cases;
+}
+
 Cases ReductionsCases() {
   Cases cases;
   const auto add = [&](Case test) { cases.push_back(std::move(test)); };
@@ -367,6 +384,10 @@ Cases EffectsAndControlCases() {
   add({V("a", "u8[2]", "1,2") + "^s: store @out, %a offset=100 strides=[2]\n"
                                 "%r = input @out offset=100 : u8[4] after ^s",
        "values=[1,0,2,0]"});
+  add({C("b", "u32[1]", "splat=2") + C("v", "u8[1,64]", "splat=7") + C("c", "u32[]", "splat=1") +
+           "^d: delta_apply @out, %b, %v, %c bytes=66 offset=100\n"
+           "%r = input @out offset=163 : u8[4] after ^d",
+       "values=[0,7,7,0]"});
   add({V("a", "u8[2]", "1,2") + "%r = barrier %a\nkeep %r", "values=[1,2]"});
   // 1, then twice and the trip more: 2, 5, 12.
   add({C("a", "i32[]", "splat=1") +
@@ -383,6 +404,7 @@ TEST(EvaluateTest, ComparesAndSelectsByHand) { Check(ComparesAndSelectsCases());
 TEST(EvaluateTest, TypesByHand) { Check(TypesCases()); }
 TEST(EvaluateTest, BlockFormatsByHand) { Check(BlockFormatsCases()); }
 TEST(EvaluateTest, MovesByHand) { Check(MovesCases()); }
+TEST(EvaluateTest, BytesByHand) { Check(BytesCases()); }
 TEST(EvaluateTest, ReductionsByHand) { Check(ReductionsCases()); }
 TEST(EvaluateTest, ProductsByHand) { Check(ProductsCases()); }
 TEST(EvaluateTest, EffectsAndControlByHand) { Check(EffectsAndControlCases()); }
@@ -410,7 +432,7 @@ TEST(EvaluateTest, EveryOpHasACase) {
   std::set<std::string> words = {"send", "recv"};  // Transfers
   for (const Cases& cases :
        {IntegersCases(), FloatsCases(), FunctionsCases(), ComparesAndSelectsCases(), TypesCases(),
-        BlockFormatsCases(), MovesCases(), ReductionsCases(), ProductsCases(),
+        BlockFormatsCases(), MovesCases(), BytesCases(), ReductionsCases(), ProductsCases(),
         EffectsAndControlCases()}) {
     for (const Case& test : cases) {
       for (const auto word : absl::StrSplit(test.text, absl::ByAnyChar(" \n"))) {
