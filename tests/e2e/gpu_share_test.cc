@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "ferry/program.hpp"
 #include "tests/support/await.h"
 #include "tests/support/fixtures.h"
 
