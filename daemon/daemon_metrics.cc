@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's page of /metrics: transfers, sessions, memory, limits, links, process.
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -33,6 +35,8 @@ void ExportGpuUse(const JobTable& jobs, std::vector<prometheus::MetricFamily>& f
     std::partial_sort(users.begin(), users.begin() + static_cast<ptrdiff_t>(shown), users.end(),
                       std::greater<>());
     users.resize(shown);
+    // So that the counter is there from the start.
+    if (users.empty()) users.emplace_back(absl::ZeroDuration(), geteuid());
     for (const auto& [time, uid] : users) {
       AddSample(taken, {{"device", device}, {"uid", absl::StrCat(uid)}},
                 absl::ToDoubleSeconds(time));
