@@ -30,8 +30,12 @@ TransferEngine::Bounds EngineBoundsOf(const Config& config) {
 }
 
 JobLimits JobLimitsOf(const Config& config) {
-  return {config.limits.job_bytes, config.limits.job_flops, JobThreads(config),
-          config.limits.launch_flops};
+  return {config.limits.job_bytes,
+          config.limits.job_flops,
+          JobThreads(config),
+          config.limits.launch_flops,
+          config.limits.gpu_launch_flops,
+          absl::Milliseconds(config.limits.gpu_ms_per_second)};
 }
 
 }  // namespace ferry

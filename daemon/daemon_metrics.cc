@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's page of /metrics: transfers, sessions, memory, limits, links, process.
+#include <unistd.h>
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +19,34 @@ namespace ferry {
 namespace {
 
 double AsDouble(uint64_t value) { return static_cast<double>(value); }
+
+// What users have taken of the GPUs' time; of each GPU those who have taken most.
+void ExportGpuUse(const JobTable& jobs, std::vector<prometheus::MetricFamily>& families) {
+  constexpr size_t kMostUsers = 64;
+  prometheus::MetricFamily taken =
+      Counters("ferry_gpu_run_seconds_total", "Time that a GPU has run the jobs of a user");
+  prometheus::MetricFamily held =
+      Gauges("ferry_gpu_jobs_held", "Posted jobs that wait for their users' share of a GPU's time");
+  for (const JobTable::GpuUse& gpu : jobs.use().gpus) {
+    const std::string device = absl::StrCat(gpu.device.value());
+    std::vector<std::pair<absl::Duration, uint32_t>> users;
+    for (const auto& [uid, quota] : gpu.users->all()) users.emplace_back(quota->taken(), uid);
+    const size_t shown = std::min(kMostUsers, users.size());
+    std::partial_sort(users.begin(), users.begin() + static_cast<ptrdiff_t>(shown), users.end(),
+                      std::greater<>());
+    users.resize(shown);
+    // So that the counter is there from the start.
+    if (users.empty()) users.emplace_back(absl::ZeroDuration(), geteuid());
+    for (const auto& [time, uid] : users) {
+      AddSample(taken, {{"device", device}, {"uid", absl::StrCat(uid)}},
+                absl::ToDoubleSeconds(time));
+    }
+    AddSample(held, {{"device", device}}, AsDouble(gpu.held));
+  }
+  if (held.metric.empty()) return;
+  families.push_back(std::move(held));
+  if (!taken.metric.empty()) families.push_back(std::move(taken));
+}
 
 }  // namespace
 
@@ -66,7 +97,8 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
     AddSample(inflight, {{"state", state}}, AsDouble(count));
   families.push_back(std::move(inflight));
   families.push_back(CounterFamily("ferry_job_run_seconds_total", "Time that jobs ran",
-                                   absl::ToDoubleSeconds(jobs->run_time())));
+                                   absl::ToDoubleSeconds(jobs->use().run_time)));
+  ExportGpuUse(*jobs, families);
   families.push_back(GaugeFamily("ferry_programs", "Compiled programs that are kept",
                                  AsDouble(jobs->programs().programs().size())));
   prometheus::MetricFamily compiled =

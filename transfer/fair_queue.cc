@@ -54,6 +54,24 @@ void FairQueue::Return(Item& item, uint64_t left) {
   flow.places.insert(PlaceOf(item));
 }
 
+void FairQueue::Charge(const Item& item, uint64_t served, uint64_t cost) {
+  home_.Check();
+  if (size_ == 0) return;
+  Flow& flow = flows_.try_emplace(item.session_).first->second;
+  const Turn before{flow.clock, item.session_};
+  const bool waits = !flow.places.empty();
+  (waits ? turns_ : resting_).erase(before);
+  const uint64_t charged = ClockOf(std::max(served, kLeastCost), item.priority_);
+  const uint64_t owed = ClockOf(std::max(cost, kLeastCost), item.priority_);
+  flow.clock = std::max(flow.clock, now_);  // of one that rests: where it would begin
+  if (owed > charged) {
+    flow.clock += owed - charged;
+  } else {
+    flow.clock = std::max(flow.clock - std::min(charged - owed, flow.clock), now_);
+  }
+  (waits ? turns_ : resting_).insert({flow.clock, item.session_});
+}
+
 void FairQueue::Remove(Item& item) {
   home_.Check();
   if (!item.waiting_) return;

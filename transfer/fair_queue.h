@@ -7,7 +7,8 @@
 // comes, or comes back, starts at the clock of the session that is being served. So it does not
 // wait for those who were there before, and does not make up for the time that it was away. While
 // two sessions both wait, what they were served differs by at most one piece of each, whatever the
-// sizes of their items, and no session starves.
+// sizes of their items, and no session starves. What bytes are is the owner's choice: where they
+// are an estimate, Charge corrects it when the cost is known.
 //
 // Priority is -100 to 100. Within a session the item of higher priority is first. Against other
 // sessions priority is a weight of 2^(priority/50), a quarter to four times the share and no more:
@@ -64,6 +65,9 @@ class FairQueue {
   // An item was served to its end, but `left` bytes of it were not moved. It waits for those before
   // all else of its session, which is charged only for what was moved.
   void Return(Item& item, uint64_t left);
+  // An item was served `served`, by an estimate, and turned out to have cost `cost`: its session is
+  // charged that instead. Nobody is charged while nothing waits.
+  void Charge(const Item& item, uint64_t served, uint64_t cost);
   // Takes an item out before its end; does nothing if it does not wait.
   void Remove(Item& item);
   void Clear();

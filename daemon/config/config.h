@@ -115,6 +115,10 @@ struct Config {
     uint64_t job_flops = uint64_t{1} << 42;
     // Operations of one job between two looks at whether it must end.
     uint64_t launch_flops = uint64_t{1} << 34;
+    // The same of one launch of a GPU, which cannot be divided.
+    uint64_t gpu_launch_flops = uint64_t{1} << 41;
+    // Milliseconds of each second of each GPU that the jobs of one user may take. 1,000: all.
+    uint32_t gpu_ms_per_second = 1000;
     // Threads that compute jobs, all together. 0: one less than the machine's cores, so that
     // transfers have one; at least 1, at most 16.
     uint32_t job_threads = 0;

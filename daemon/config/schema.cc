@@ -192,6 +192,14 @@ void AddDeviceLimits(Fields& fields) {
   fields.push_back(NumberField("limits.launch_flops",
                                "The same between two looks whether the job is to end", 1 << 20,
                                uint64_t{1} << 60, MEMBER(limits.launch_flops)));
+  fields.push_back(NumberField("limits.gpu_launch_flops",
+                               "The same of a launch of a GPU, which nothing divides: a program "
+                               "with a larger step is refused",
+                               1 << 20, uint64_t{1} << 60, MEMBER(limits.gpu_launch_flops)));
+  fields.push_back(NumberField("limits.gpu_ms_per_second",
+                               "Of each GPU's time, what the jobs of a user may take, in "
+                               "milliseconds a second; beyond that they wait. 1000: all of it",
+                               1, 1000, MEMBER(limits.gpu_ms_per_second)));
   fields.push_back(NumberField(
       "limits.job_threads",
       "Threads that run jobs, all together. 0: one less than the machine's cores, 1 to 16", 0, 1024,
@@ -321,6 +329,8 @@ constexpr std::pair<absl::string_view, Taken> kTaken[] = {
     {"limits.job_bytes", Taken::kAtReload},
     {"limits.job_flops", Taken::kAtReload},
     {"limits.launch_flops", Taken::kAtReload},
+    {"limits.gpu_launch_flops", Taken::kAtReload},
+    {"limits.gpu_ms_per_second", Taken::kAtReload},
     {"limits.comm_bytes_per_gpu", Taken::kAtReload},
     {"transfer.choose", Taken::kAtReload},
     {"transfer.deadline", Taken::kByNewSessions},

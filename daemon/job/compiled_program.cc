@@ -98,6 +98,27 @@ absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram
                    " of both together (limits.job_flops); run it in parts"));
 }
 
+// RESOURCE_EXHAUSTED if a step would be one launch of a GPU, which nothing can divide or stop, and
+// costs more than a launch may.
+absl::Status CheckLaunches(const std::vector<compute::Step>& steps, uint64_t most) {
+  for (const compute::Step& step : steps) {
+    if (step.kind == compute::StepKind::kRepeat) {
+      RETURN_IF_ERROR(CheckLaunches(step.steps, most));
+      continue;
+    }
+    const compute::Cost cost = compute::CostOf(step);
+    const uint64_t work = compute::WorkOf(cost);
+    if (work <= most) continue;
+    const uint64_t moved = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
+    return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+                 absl::StrCat("step ", step.number, " \"", step.label,
+                              "\" is one launch of a GPU, of ", work - moved, " flops and ", moved,
+                              " bytes read and written, ", work, " of both; a launch may have ",
+                              most, " (limits.gpu_launch_flops); do it in parts"));
+  }
+  return absl::OkStatus();
+}
+
 // Has the program planned, and whatever else its target needs.
 absl::Status MakeFor(const Target& target, const compute::Program& simplified,
                      const JobLimits& limits, CompiledProgram& made) {
@@ -131,7 +152,9 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits, con
     return Refuse(ready);
   }
   const compute::Plan& plan = made->steps();
-  if (absl::Status may = CheckWork(plan, limits.flops, *made); !may.ok()) return Refuse(may);
+  absl::Status may = CheckWork(plan, limits.flops, *made);
+  if (may.ok() && made->gpu) may = CheckLaunches(plan.steps, limits.gpu_launch_flops);
+  if (!may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");
       !fits.ok()) {

@@ -26,6 +26,7 @@
 #include "compute/program/cost.h"
 #include "compute/program/program.h"
 #include "daemon/job/barred_programs.h"
+#include "daemon/job/time_quota.h"
 #include "daemon/post.h"
 
 namespace ferry {
@@ -37,6 +38,9 @@ struct JobLimits {
   uint64_t flops = uint64_t{1} << 42;
   size_t threads = 1;  // part of what is compiled: memory, and last bits of results, depend on it
   uint64_t launch_flops = compute::kLaunchFlops;  // most operations between two looks at `stop`
+  uint64_t gpu_launch_flops = uint64_t{1} << 41;  // most operations of a launch of a GPU
+  // Each user's share of each GPU's time, for each second.
+  absl::Duration gpu_time = TimeQuotas::kNoLimit;
 };
 
 // A program's text, or its graph.

@@ -66,6 +66,9 @@ class Computer : public ScratchMaker {
   virtual absl::Status Look() { return absl::OkStatus(); }
   // Blocks until all sections are over.
   virtual absl::Status Await() { return absl::OkStatus(); }
+  // How much work (compute::WorkOf) it does in a nanosecond, roughly: what it has done is counted
+  // as if it always did that much.
+  virtual uint64_t work_per_ns() const = 0;
   // Gives back what it holds between runs, such as a GPU's context. All scratch is gone.
   virtual void LetGo() {}
 };
@@ -76,6 +79,7 @@ class HostComputer : public Computer {
   explicit HostComputer(size_t threads) : workers_(threads) {}
 
   absl::Status Do(const Run& run) override;
+  uint64_t work_per_ns() const override { return 10; }
   absl::StatusOr<std::byte*> Make(uint64_t bytes) override;
   void Free(std::byte* memory, uint64_t bytes) override;
 
@@ -95,6 +99,7 @@ class GpuComputer : public Computer {
   bool room() const override { return machine_.room(); }
   absl::Status Look() override { return machine_.Look(); }
   absl::Status Await() override { return machine_.Await(); }
+  uint64_t work_per_ns() const override { return 1000; }
   absl::StatusOr<std::byte*> Make(uint64_t bytes) override;
   void Free(std::byte* memory, uint64_t bytes) override;
   void LetGo() override;

@@ -13,4 +13,11 @@ absl::Status PoisonedBy(TransferId cause, const absl::Status& status, const char
                             ", failed: ", ReasonName(ReasonOf(status)), ": ", status.message()));
 }
 
+absl::Status WithHolders(const absl::Status& status, const Job& job, const SessionMap& sessions) {
+  if (!HasReason(status, Reason::kDeviceMemory)) return status;
+  const LocalDevice* const device = job.device->gpu == nullptr ? nullptr : job.device;
+  return WithText(status, absl::StrCat(status.message(),
+                                       "; largest holders: ", sessions.LargestHolders(device)));
+}
+
 }  // namespace ferry

@@ -20,8 +20,11 @@
 #include "base/ids.h"
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/job_runner.h"
+#include "daemon/job/time_quota.h"
 #include "daemon/local_devices.h"
 #include "daemon/post.h"
+#include "daemon/run_time.h"
+#include "daemon/session/session_map.h"
 #include "transfer/fair_queue.h"
 #include "transfer/types.h"
 
@@ -68,7 +71,17 @@ struct Job : FairQueue::Item {
   absl::Status stopped_by;
   // Read by the compute thread while the job is kAtRunner: whether jobs of other sessions wait.
   std::atomic<bool> others{false};
-  bool aside = false;  // the compute thread has put it aside at least once
+  bool aside = false;              // the compute thread has put it aside at least once
+  TimeQuota* quota = nullptr;      // its user's, of the compute thread
+  std::atomic<int64_t> run_ns{0};  // what its runs have taken; the compute thread adds to it
+  int64_t charged_ns = 0;          // of which its session was charged so much
+  uint64_t served = 0;             // the work that its last turn was served
+  RunTime run_time() const {
+    const absl::Duration time = absl::Nanoseconds(run_ns.load(std::memory_order_relaxed));
+    return device->gpu == nullptr ? RunTime{.host = time, .gpu = {}}
+                                  : RunTime{.host = {}, .gpu = time};
+  }
+  JobRunner::Account account() { return {spec.uid, &run_ns, quota}; }
 
   // Ends a run that has begun, before its next launch, because of `why`.
   void Stop(absl::Status why) {
@@ -86,5 +99,9 @@ using JobMemoryOf = std::function<std::vector<absl::Span<std::byte>>(const Job&)
 // "transfer 5, which was waited for, failed".
 absl::Status PoisonedBy(TransferId cause, const absl::Status& status,
                         const char* what = "transfer ", const char* how = "which was waited for");
+
+// The status of a run of the job. If there was no memory for it, with the sessions that hold most
+// on its device.
+absl::Status WithHolders(const absl::Status& status, const Job& job, const SessionMap& sessions);
 
 }  // namespace ferry

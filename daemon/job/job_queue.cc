@@ -20,7 +20,38 @@ void JobQueue::Add(Job& job) {
 
 void JobQueue::Remove(Job& job) {
   home_.Check();
-  if (job.state == State::kReady) ready_.Remove(job);
+  if (job.state != State::kReady) return;
+  ready_.Remove(job);
+  std::erase(held_, &job);
+}
+
+bool JobQueue::IsHeld(const Job& job) const {
+  return std::find(held_.begin(), held_.end(), &job) != held_.end();
+}
+
+absl::Time JobQueue::OnTime(absl::Time now) {
+  home_.Check();
+  absl::Time next = absl::InfiniteFuture();
+  std::erase_if(held_, [&](Job* job) {
+    if (job->quota->IsOver(now)) {
+      next = std::min(next, job->quota->until());
+      return false;
+    }
+    ready_.Add(*job);
+    return true;
+  });
+  return next;
+}
+
+Job* JobQueue::Next() {
+  while (!ready_.empty()) {
+    Job& job = static_cast<Job&>(*ready_.Next());
+    if (job.quota == nullptr || !job.quota->IsOver(homes_.control.Now())) return &job;
+    ready_.Remove(job);
+    held_.push_back(&job);
+    homes_.control.Post([] {});  // after it OnTime is asked when to look again
+  }
+  return nullptr;
 }
 
 void JobQueue::Drop(const Job& job) {
@@ -31,10 +62,13 @@ void JobQueue::Drop(const Job& job) {
 void JobQueue::Pump() {
   home_.Check();
   for (AtRunner& place : at_runner_) {
-    if (ready_.empty() || place.state() != AtRunner::State::kFree) continue;
-    Job& job = static_cast<Job&>(*ready_.Next());
-    ready_.Serve(job.left());
-    Hand(job, place);
+    if (place.state() != AtRunner::State::kFree) continue;
+    Job* const job = Next();
+    if (job == nullptr) break;
+    // Of a job that was taken back nothing is left: its session was charged before.
+    if (job->left() > 0) job->served = job->left();
+    ready_.Serve(job->left());
+    Hand(*job, place);
   }
   ShareOut();
 }
@@ -81,7 +115,7 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
                        device = job.device->id, memory = hooks_.memory(job), section, scratch,
                        step_over = hooks_.step_over(job), stop = &job.stop, others = &job.others,
-                       uid = job.spec.uid] {
+                       account = job.account()] {
     // The program stays until the run is over.
     const auto over = [this, id, &place, program](std::optional<absl::Status> status,
                                                   uint64_t left) {
@@ -93,7 +127,7 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
     FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes(),
                                  absl::StrCat("device ", device.value()));
     homes_.runner.Run(
-        {id, *program, section, memory, scratch, step_over, stop, others, nullptr, uid}, over);
+        {id, *program, section, memory, scratch, step_over, stop, others, nullptr, account}, over);
   });
 }
 
@@ -104,16 +138,21 @@ void JobQueue::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status>
   absl::Status status = *std::move(ran);
   Job& job = *jobs_.find(id)->second;
   std::erase(handed_, &job);
+  const int64_t run_ns = job.run_ns.load(std::memory_order_relaxed);
+  const uint64_t cost =
+      homes_.runner.WorkIn(absl::Nanoseconds(run_ns - std::exchange(job.charged_ns, run_ns)));
   if (left > 0) {
     job.aside = true;
     if (job.stopped_by.ok()) {
       if (job.own) --job.own->section;
       job.state = State::kReady;
       ready_.Return(job, left);
+      ready_.Charge(job, job.served - std::min(left, job.served), cost);
       return Pump();
     }
     status = Error(absl::StatusCode::kCancelled, Reason::kCancelled, "put aside between launches");
   }
+  ready_.Charge(job, job.served, cost);
   if (!job.stopped_by.ok() && !status.ok()) {
     status = WithText(job.stopped_by,
                       absl::StrCat(job.stopped_by.message(), "; it was ", status.message()));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobQueue holds posted jobs that are ready, until the compute thread has run them. Sessions share
-// the compute thread equally, by what their jobs cost (FairQueue).
+// the compute thread equally, by the time that their jobs take (FairQueue): what a job costs is
+// estimated by its work, and corrected when it has run. A job whose user has had more than his
+// share of the time is held until he has some again (TimeQuota).
 //
 // Two jobs at a time are handed to the compute thread, so that the next one need not come from
 // control first. A handed job that has not begun can be taken back. A run that has lasted for
@@ -53,6 +55,9 @@ class JobQueue {
   void Add(Job& job);
   // Hands jobs to the compute thread, in the order of their turns, while places are free.
   void Pump();
+  // Lets jobs have their turns again whose users have some of the time again; Pump gives them.
+  // Returns when it wants to be called again.
+  absl::Time OnTime(absl::Time now);
   // Takes a handed job that has not begun back; it waits for its turn again. Does nothing to other
   // jobs.
   void TakeBack(Job& job);
@@ -68,11 +73,16 @@ class JobQueue {
   size_t running() const { return CountAtRunner(AtRunner::State::kBegun); }
   // Jobs that wait for their turn, handed ones too.
   size_t waiting() const { return ready_.size() + CountAtRunner(AtRunner::State::kWaits); }
+  // Jobs that wait for their users' share of the time.
+  size_t held() const { return held_.size(); }
+  bool IsHeld(const Job& job) const;
 
  private:
   // How many jobs are handed to the compute thread at a time.
   static constexpr size_t kAtOnce = 2;
 
+  // The job whose turn it is; null if none is ready whose user may have it run.
+  Job* Next();
   void Hand(Job& job, AtRunner& place);
   size_t CountAtRunner(AtRunner::State state) const;
   // The compute thread has finished with a job that it was handed. No status: the job was taken
@@ -87,6 +97,7 @@ class JobQueue {
   std::array<AtRunner, kAtOnce> at_runner_;
   std::vector<Job*> handed_;  // handed jobs that were not taken back, in the order of handing
   FairQueue ready_;
+  std::vector<Job*> held_;  // in the order of their turns
   [[no_unique_address]] HomeChecker home_;
 };
 

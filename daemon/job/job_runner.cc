@@ -35,11 +35,11 @@ struct JobRunner::Slice {
   const std::atomic<bool>* others;  // whether posted jobs of others wait; null for a firing
   const bool fits;                  // its scratch is within the bound of what may be put aside
   const uint64_t before;            // the number of the run before it, of the Computer
-  absl::Time until = MonotonicNow() + kSlice;
+  absl::Time until = runner.now_() + kSlice;
 
   bool IsOver() {
     if (!fits || (!PostedWait() && runner.batches_.empty())) return false;
-    const absl::Time now = MonotonicNow();
+    const absl::Time now = runner.now_();
     if (runner.computer_->over() < before) until = now + kSlice;  // it has not begun yet
     if (now < until) return false;
     return PostedWait() || runner.OthersReady(SessionId(static_cast<uint32_t>(session)));
@@ -122,21 +122,23 @@ absl::StatusOr<absl::Span<std::byte>> JobRunner::Lend(uint64_t bytes, RunAside* 
 
 absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run,
                                  UnderWay& run) {
-  run.begun = MonotonicNow();
+  run.begun = now_();
+  run.work = job.program.work;
+  run.account = job.account;
   const bool lent = job.program.transfers.empty();
   const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
   const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;
   absl::StatusOr<absl::Span<std::byte>> scratch = job.scratch;
   if (lent) scratch = Lend(bytes, aside_run.get());
   absl::Status status = scratch.status();
-  if (status.ok()) status = RunWith(job, *scratch, lent, aside_run);
+  const bool runs = status.ok();
+  if (runs) status = RunWith(job, *scratch, lent, aside_run);
   if (status.ok() && aside_run == nullptr && computer_->over() < computer_->begun()) {
     run.number = computer_->begun();
     return status;
   }
-  Reap();
+  Reap(runs ? &run : nullptr);
   if (under_way_.empty()) scratch_.Shrink();
-  CountTime(run.begun);
   return status;
 }
 
@@ -155,8 +157,8 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   aside.wanted = [&slice] { return slice.IsOver(); };
   // A run that was put aside has scratch of its own, which goes when it is over.
   const absl::Status status =
-      computer_->Do({job.id, job.uid, job.program, job.section, job.memory, scratch, job.step_over,
-                     may_go_on, job.from_constants, aside, aside_run == nullptr});
+      computer_->Do({job.id, job.account.uid, job.program, job.section, job.memory, scratch,
+                     job.step_over, may_go_on, job.from_constants, aside, aside_run == nullptr});
   if (!status.ok() || !aside.put) {
     LetGo(job.id, aside_run);
     return status;
@@ -171,19 +173,30 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   return status;
 }
 
-void JobRunner::CountTime(absl::Time begun) {
-  const absl::Time now = MonotonicNow();
+void JobRunner::CountTime(absl::Span<UnderWay* const> runs) {
+  if (runs.empty()) return;
+  const absl::Time now = now_();
   // Of runs that were queued ahead no time counts twice.
-  const absl::Duration took = now - std::max(begun, std::exchange(last_over_, now));
-  run_ns_.fetch_add(absl::ToInt64Nanoseconds(took), std::memory_order_relaxed);
+  const absl::Duration all = now - std::max(runs.front()->begun, std::exchange(last_over_, now));
+  run_ns_.fetch_add(absl::ToInt64Nanoseconds(all), std::memory_order_relaxed);
+  double work = 0;
+  for (const UnderWay* run : runs) work += static_cast<double>(std::max<uint64_t>(run->work, 1));
+  for (UnderWay* const run : runs) {
+    run->took = all * (static_cast<double>(std::max<uint64_t>(run->work, 1)) / work);
+    const Account& account = run->account;
+    if (account.job_ns != nullptr) {
+      account.job_ns->fetch_add(absl::ToInt64Nanoseconds(run->took), std::memory_order_relaxed);
+    }
+    if (account.quota != nullptr) account.quota->Charge(now, run->took);
+  }
 }
 
-bool JobRunner::Reap() {
+bool JobRunner::Reap(UnderWay* also) {
   const uint64_t over = under_way_.empty() ? 0 : computer_->over();
   size_t count = 0;
   while (count < under_way_.size() && under_way_[count].number <= over) ++count;
   absl::Status status;
-  if (count == 0) {
+  if (count == 0 && also == nullptr) {
     if (under_way_.empty() || ++looks_ < kLooks) return false;
     looks_ = 0;
     status = computer_->Look();
@@ -191,17 +204,23 @@ bool JobRunner::Reap() {
     count = under_way_.size();
   }
   looks_ = 0;
-  EndRuns(count, status);
+  EndRuns(count, status, also);
   return true;
 }
 
-void JobRunner::EndRuns(size_t count, const absl::Status& status) {
+void JobRunner::EndRuns(size_t count, const absl::Status& status, UnderWay* also) {
+  std::vector<UnderWay> ended;
   for (; count > 0; --count) {
-    const UnderWay run = std::move(under_way_.front());
+    ended.push_back(std::move(under_way_.front()));
     under_way_.pop_front();
-    CountTime(run.begun);
+  }
+  std::vector<UnderWay*> runs;
+  for (UnderWay& run : ended) runs.push_back(&run);
+  if (also != nullptr) runs.push_back(also);
+  CountTime(runs);
+  for (const UnderWay& run : ended) {
     if (run.armed != nullptr) {
-      OnFired(*run.armed, status);
+      OnFired(*run.armed, run.took, status);
     } else {
       run.over(status, 0);
     }
@@ -244,7 +263,8 @@ void JobRunner::Disarm(PreparedBatch& batch) {
 
 JobRunner::ArmedJob* JobRunner::FindReady(const Batch& batch) const {
   const uint64_t n = batch.words.firings() + 1;
-  if (!batch.words.Wants(n) || aside_.contains(SessionOf(batch.jobs.front()->job.id))) {
+  if (!batch.words.Wants(n) || aside_.contains(SessionOf(batch.jobs.front()->job.id)) ||
+      IsOverQuota(batch)) {
     return nullptr;
   }
   for (const std::unique_ptr<ArmedJob>& armed : batch.jobs) {
@@ -254,6 +274,11 @@ JobRunner::ArmedJob* JobRunner::FindReady(const Batch& batch) const {
     }
   }
   return nullptr;
+}
+
+bool JobRunner::IsOverQuota(const Batch& batch) const {
+  const TimeQuota* const quota = batch.jobs.front()->job.account.quota;
+  return quota != nullptr && quota->until() != absl::InfinitePast() && quota->IsOver(now_());
 }
 
 bool JobRunner::OthersReady(SessionId session) const {
@@ -266,6 +291,9 @@ bool JobRunner::OthersReady(SessionId session) const {
 bool JobRunner::Poll() {
   home_.Check();
   const bool ended = Reap();
+  held_ = std::any_of(batches_.begin(), batches_.end(), [this](const auto& batch) {
+    return batch->words.Wants(batch->words.firings() + 1) && IsOverQuota(*batch);
+  });
   for (const std::unique_ptr<Batch>& batch : batches_) {
     while (ArmedJob* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
@@ -274,12 +302,16 @@ bool JobRunner::Poll() {
   while (!ready_.empty() && computer_->room()) {
     Turn& turn = static_cast<Turn&>(*ready_.Next());
     ArmedJob& armed = turn.armed;
-    if (IsHeldUp(armed.job.id)) {  // FindReady finds it again when the other run is over
+    // FindReady finds it again when the other run is over, or its user's share has come.
+    const bool over_quota = IsOverQuota(armed.batch);
+    if (IsHeldUp(armed.job.id) || over_quota) {
+      held_ = held_ || over_quota;
       ready_.Remove(turn);
       armed.turn.reset();
       continue;
     }
-    ready_.Serve(turn.left());
+    armed.served = turn.left();
+    ready_.Serve(armed.served);
     Fire(armed);
     return true;
   }
@@ -340,14 +372,16 @@ void JobRunner::Fire(ArmedJob& armed) {
                 .step_over = std::move(step_over),
                 .stop = job.stop,
                 .from_constants = armed.from_constants ? &*armed.from_constants : nullptr,
-                .uid = job.uid},
+                .account = job.account},
                armed.aside_run, run);
   if (run.number > 0) {
     under_way_.push_back(std::move(run));
   } else if (status.ok() && armed.aside_run != nullptr) {
-    ready_.Return(*armed.turn, job.program->WorkLeft(armed.aside_run->aside));
+    const uint64_t left = job.program->WorkLeft(armed.aside_run->aside);
+    ready_.Return(*armed.turn, left);
+    ready_.Charge(*armed.turn, armed.served - std::min(left, armed.served), WorkIn(run.took));
   } else {
-    OnFired(armed, std::move(status));
+    OnFired(armed, run.took, std::move(status));
   }
 }
 
@@ -358,7 +392,8 @@ void JobRunner::Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint
   }
 }
 
-void JobRunner::OnFired(ArmedJob& armed, absl::Status status) {
+void JobRunner::OnFired(ArmedJob& armed, absl::Duration took, absl::Status status) {
+  ready_.Charge(*armed.turn, armed.served, WorkIn(took));
   armed.turn.reset();
   if (!status.ok()) {
     armed.failed = true;

@@ -6,10 +6,11 @@
 // to allow it (MayBegin). JobRunner fires those batches too, each as soon as the last step of the
 // plan that needs its bytes is over.
 //
-// Where several firings may begin, sessions share equally, by what their jobs cost. A run that has
-// lasted for kSlice while other sessions wait is put aside between two launches, and goes on when
-// its turn comes again. Until then nothing else of its session runs, because that may use the same
-// memory.
+// Where several firings may begin, sessions share equally, by the time that their runs take. That
+// is estimated by what they cost, and corrected when a run is over. A firing whose user has had
+// more than his share of the time waits (TimeQuota). A run that has lasted for kSlice while other
+// sessions wait is put aside between two launches, and goes on when its turn comes again. Until
+// then nothing else of its session runs, because that may use the same memory.
 //
 // Runs of a GPU are queued ahead: while one is under way the next few are queued behind it, in the
 // order of their turns (Computer::room). Runs end in that order, which Poll sees. A run whose steps
@@ -39,11 +40,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/executor.h"
 #include "base/home.h"
 #include "base/ids.h"
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/computer.h"
 #include "daemon/job/scratch.h"
+#include "daemon/job/time_quota.h"
 #include "device/lane.h"
 #include "device/prepared_batch.h"
 #include "transfer/fair_queue.h"
@@ -90,6 +93,12 @@ class AtRunner {
 
 class JobRunner : public Poller {
  public:
+  // To whose account the time of a run goes. Both pointers may be null, and outlive the run.
+  struct Account {
+    uint32_t uid = 0;                        // the user of its session
+    std::atomic<int64_t>* job_ns = nullptr;  // what all runs of the job have taken together
+    TimeQuota* quota = nullptr;              // the user's
+  };
   struct PreparedJob {
     TransferId id;
     int32_t priority = 0;
@@ -98,7 +107,7 @@ class JobRunner : public Poller {
     std::vector<Joint> joints;
     // If it is true, a firing that runs ends; outlives Disarm.
     const std::atomic<bool>* stop = nullptr;
-    uint32_t uid = 0;  // the user of its session
+    Account account = {};
   };
   // Has the lane hear a doorbell from now on, or not any more.
   using Listen = std::function<void(const Doorbell&, bool hear)>;
@@ -114,9 +123,12 @@ class JobRunner : public Poller {
     uint64_t of_session = 0;
     uint64_t of_all = 0;
   };
-  JobRunner(std::unique_ptr<Computer> computer, MostKept most_kept, Listen listen, Failed failed)
+  using Now = std::function<absl::Time()>;
+  JobRunner(std::unique_ptr<Computer> computer, MostKept most_kept, Listen listen, Failed failed,
+            Now now = MonotonicNow)
       : listen_(std::move(listen)),
         failed_(std::move(failed)),
+        now_(std::move(now)),
         most_kept_(most_kept),
         computer_(std::move(computer)),
         scratch_(*computer_) {}
@@ -133,7 +145,7 @@ class JobRunner : public Poller {
     const std::atomic<bool>* stop = nullptr;  // if it is true, the job ends before its next launch
     const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
     compute::HostProgram::FromConstants* from_constants = nullptr;
-    uint32_t uid = 0;  // the user of its session
+    Account account = {};
   };
   // `left`: the work that is left if the job was put aside (the status is OK then), else 0.
   // RESOURCE_EXHAUSTED/DEVICE_MEMORY if there was no memory to lend. CANCELLED, with how far it
@@ -170,6 +182,13 @@ class JobRunner : public Poller {
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
 
+  // Whether a firing waits for its user's share of the time, which rings nothing.
+  bool Restless() const override { return held_; }
+
+  // The work (compute::WorkOf) that counts as done in that time.
+  uint64_t WorkIn(absl::Duration time) const {
+    return static_cast<uint64_t>(absl::ToInt64Nanoseconds(time)) * computer_->work_per_ns();
+  }
   // Bytes that prepared jobs keep: what MostKept bounds, for tests of the bounds.
   uint64_t kept_bytes() const { return kept_bytes_; }
 
@@ -199,6 +218,7 @@ class JobRunner : public Poller {
     Batch& batch;
     uint64_t over = 0;  // firings that are over
     bool failed = false;
+    uint64_t served = 0;       // the work that its last turn was served
     std::optional<Turn> turn;  // from when a firing waits for its turn until it is over
     std::unique_ptr<RunAside> aside_run;
     Scratch kept_memory;  // for what the job keeps, from the first firing on
@@ -212,6 +232,9 @@ class JobRunner : public Poller {
   struct UnderWay {
     uint64_t number = 0;  // of the Computer
     absl::Time begun;
+    uint64_t work = 0;
+    Account account;
+    absl::Duration took;        // once it is over
     ArmedJob* armed = nullptr;  // whose firing it is; null: a posted job
     Over over;                  // of a posted job
   };
@@ -221,12 +244,14 @@ class JobRunner : public Poller {
   ArmedJob* FindReady(const Batch& batch) const;
   // Whether a firing of a session other than `session` may begin, or waits for its turn.
   bool OthersReady(SessionId session) const;
+  // Whether the user of a batch has had more than his share of the time.
+  bool IsOverQuota(const Batch& batch) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
   // Begins a firing, or goes on with it.
   void Fire(ArmedJob& armed);
-  // A firing is over.
-  void OnFired(ArmedJob& armed, absl::Status status);
+  // A firing is over, of which the last part took so long.
+  void OnFired(ArmedJob& armed, absl::Duration took, absl::Status status);
   // Asks for the next firing of those batches that the job is joined to.
   static void Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint&)> which);
   // Sets `run.number` if the run is under way when RunSlice returns; the caller keeps `run` then.
@@ -237,14 +262,16 @@ class JobRunner : public Poller {
                        std::unique_ptr<RunAside>& aside_run);
   // Memory to lend to a run.
   absl::StatusOr<absl::Span<std::byte>> Lend(uint64_t bytes, RunAside* aside_run);
-  // Tells of the runs that have ended. False if there are none.
-  bool Reap();
+  // Tells of the runs that have ended. False if there are none. `also`: a run that is over and was
+  // never under way; may be null.
+  bool Reap(UnderWay* also = nullptr);
   // Tells of the oldest `count` runs that are under way.
-  void EndRuns(size_t count, const absl::Status& status);
+  void EndRuns(size_t count, const absl::Status& status, UnderWay* also = nullptr);
   // Waits until nothing is under way, and tells of it.
   void Finish();
-  // Counts the time of a run that has ended.
-  void CountTime(absl::Time begun);
+  // Counts the time of runs that were found to be over now, in their order. Which of them took how
+  // much of it is not known, so it is shared out by their work.
+  void CountTime(absl::Span<UnderWay* const> runs);
   // Frees what a run that was put aside holds.
   void LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run);
   // Takes memory for what the job keeps, if the bounds allow it.
@@ -254,6 +281,7 @@ class JobRunner : public Poller {
 
   const Listen listen_;
   const Failed failed_;
+  const Now now_;
   const MostKept most_kept_;
   // Bytes that jobs keep, of sessions where that is not 0.
   absl::flat_hash_map<SessionId, uint64_t> kept_;
@@ -269,6 +297,7 @@ class JobRunner : public Poller {
   std::vector<std::unique_ptr<Batch>> batches_;
   FairQueue ready_;
   std::deque<UnderWay> under_way_;  // in the order of their numbers
+  bool held_ = false;               // whether a firing waits for its user's share
   size_t looks_ = 0;                // of Reap, in a row, that have found nothing over
   absl::Time last_over_ = absl::InfinitePast();
   std::atomic<int64_t> run_ns_{0};

@@ -34,6 +34,13 @@ JobTable::JobTable(Homes homes, LocalDevices& devices, SessionTable& sessions, J
     places_.push_back(std::make_unique<Place>(*this, computing));
     gpu_places_[id] = places_.back().get();
   }
+  SetLimits(limits);
+}
+
+void JobTable::SetLimits(const JobLimits& limits) {
+  home_.Check();
+  limits_ = limits;
+  for (const auto& [id, place] : gpu_places_) place->quotas.SetShare(limits.gpu_time);
 }
 
 JobTable::Place::Place(JobTable& table, const Computing& computing)
@@ -95,10 +102,15 @@ void JobTable::Pump() {
   for (const std::unique_ptr<Place>& place : places_) place->queue.Pump();
 }
 
-absl::Duration JobTable::run_time() const {
-  absl::Duration time;
-  for (const std::unique_ptr<Place>& place : places_) time += place->computing.runner.run_time();
-  return time;
+JobTable::Use JobTable::use() const {
+  Use use;
+  for (const std::unique_ptr<Place>& place : places_) {
+    use.run_time += place->computing.runner.run_time();
+  }
+  for (const auto& [id, place] : gpu_places_) {
+    use.gpus.push_back({id, &place->quotas, place->queue.held()});
+  }
+  return use;
 }
 
 void JobTable::LetGoOfGpus() {
@@ -196,6 +208,7 @@ Job& JobTable::Add(SessionId session, const PostReply& reply, size_t index, Post
   job.defines_value = given.defines_value;
   job.posted = batch.posted;
   Place& place = PlaceOf(job);
+  job.quota = &place.quotas.Of(job.spec.uid);
   ++place.jobs;
   place.used = true;
   jobs_[job.id] = std::move(made);
@@ -300,7 +313,14 @@ void JobTable::ReadyIfSo(Job& job) {
   PlaceOf(job).queue.Add(job);
 }
 
+void JobTable::OnFiringFailed(TransferId job, const absl::Status& why) {
+  home_.Check();
+  const auto found = jobs_.find(job);
+  if (found != jobs_.end()) Cancel(job, WithHolders(why, *found->second, sessions_.all()));
+}
+
 void JobTable::OnRan(Job& job, absl::Status status) {
+  status = WithHolders(status, job, sessions_.all());
   if (!job.own) return End(job, std::move(status));
   job.state = job.own->outcome ? State::kEnding : State::kWaiting;
   GoOn(job);
@@ -352,6 +372,7 @@ void JobTable::End(Job& job, absl::Status status) {
   ended.layout = job.spec.layout;
   ended.record_bytes = job.spec.record_bytes;
   ended.prepared = job.state == State::kArmed;
+  sessions_.Find(SessionOf(job.id))->OnRan(job.run_time());
   jobs_.erase(ended.transfer);
   hooks_.over(ended);
 }
@@ -422,37 +443,11 @@ absl::Time JobTable::OnTime(absl::Time now) {
   }
   absl::Time look = absl::InfiniteFuture();
   for (const std::unique_ptr<Place>& place : places_) {
-    look = std::min(look, place->prepared.OnTime(now));
+    look = std::min({look, place->prepared.OnTime(now), place->queue.OnTime(now)});
   }
+  Pump();
   LetGoOfGpus();
   return deadlines_.empty() ? look : std::min(look, deadlines_.begin()->first);
-}
-
-JobTable::Row JobTable::RowOf(const Job& job) const {
-  Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
-          job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
-  if (job.own && job.state != State::kReady && job.state != State::kAtRunner) {
-    row.state = job.state == State::kEnding ? "ending" : "waiting";
-    row.waits_for = WaitsFor(job);
-  }
-  if (job.state == State::kWaiting && row.waits_for.empty()) {
-    row.state = "waiting";
-    row.waits_for = absl::StrCat("its data: 'defined' counter ", job.spec.defined_timeline,
-                                 " has not reached ", job.spec.defined_value);
-    if (job.spec.defined)
-      row.waits_for = absl::StrCat("transfer ", job.after.first, ", which comes first");
-  } else if (job.state == State::kReady ||
-             (job.state == State::kAtRunner && !JobQueue::HasBegun(job))) {
-    row.state = "ready";
-    row.waits_for = absl::StrCat("its turn: ", PlaceOf(job).queue.running(), " running, ",
-                                 PlaceOf(job).queue.waiting(), " ready");
-  } else if (job.state == State::kArmed) {
-    row.prepared = true;
-    row.firings = PlaceOf(job).prepared.FiringsOf(job);
-    row.waits_for = PlaceOf(job).prepared.WaitsFor(job);
-    if (!row.waits_for.empty()) row.state = "armed";
-  }
-  return row;
 }
 
 std::optional<JobTable::Row> JobTable::Find(TransferId job) const {

@@ -3,9 +3,11 @@
 // keeps them (ProgramCache), takes batches of runs, and has each run when its turn has come.
 //
 // A job waits until its memory is defined and the transfers that it comes after are over. Then it
-// waits for its turn: sessions share the compute thread equally, by what their jobs cost. Transfers
-// that a program makes by itself (sends and receives) are posted with the job as transfers of its
-// session. A job stops where its plan has to wait for one of them, and goes on later.
+// waits for its turn: sessions share the compute thread equally, by the time that their jobs take.
+// On a GPU it also waits while its user has had more than his share (JobLimits::gpu_time).
+// Transfers that a program makes by itself (sends and receives) are posted with the job as
+// transfers of its session. A job stops where its plan has to wait for one of them, and goes on
+// later.
 //
 // When a job has gone well, the value that it defines is stored. When it has failed, the transfers
 // that it feeds are poisoned. So jobs and transfers know each other only by words and ids. A job
@@ -44,6 +46,7 @@
 #include "daemon/job/prepared_jobs.h"
 #include "daemon/local_devices.h"
 #include "daemon/post.h"
+#include "daemon/run_time.h"
 #include "daemon/session/session_table.h"
 #include "transfer/engine.h"
 
@@ -98,10 +101,7 @@ class JobTable {
   // job.
   bool Cancel(TransferId job, const absl::Status& why);
   // A firing of a prepared job could not be carried out, so the job ends.
-  void OnFiringFailed(TransferId job, const absl::Status& why) {
-    home_.Check();
-    Cancel(job, why);
-  }
+  void OnFiringFailed(TransferId job, const absl::Status& why);
 
   // --- A transfer or a job is over, and its session knows.
   void OnOver(const Ended& ended);
@@ -113,10 +113,7 @@ class JobTable {
   void EndSession(SessionId session);
 
   // The limits of programs that are compiled from now on.
-  void SetLimits(const JobLimits& limits) {
-    home_.Check();
-    limits_ = limits;
-  }
+  void SetLimits(const JobLimits& limits);
   // With true, refuses new jobs.
   void SetDraining(bool draining) {
     home_.Check();
@@ -140,7 +137,8 @@ class JobTable {
     // What the job waits for, for people; "" while it runs.
     std::string waits_for;
     bool prepared = false;
-    uint64_t firings = 0;  // firings of a prepared job that are over
+    uint64_t firings = 0;   // firings of a prepared job that are over
+    RunTime run_time = {};  // what its runs have taken
   };
   std::optional<Row> Find(TransferId job) const;
   // Oldest first.
@@ -153,8 +151,17 @@ class JobTable {
     uint64_t compiled = 0, refused_programs = 0;
   };
   const Counts& counts() const { return counts_; }
-  // How long all runs, on all devices, have taken together.
-  absl::Duration run_time() const;
+  // The users of a GPU, and how many posted jobs wait for their shares of its time.
+  struct GpuUse {
+    GlobalDeviceId device;
+    const TimeQuotas* users = nullptr;
+    size_t held = 0;
+  };
+  struct Use {
+    absl::Duration run_time;  // of all runs, on all devices
+    std::vector<GpuUse> gpus;
+  };
+  Use use() const;
 
  private:
   // The jobs of all host devices, or those of a GPU.
@@ -162,6 +169,7 @@ class JobTable {
     Place(JobTable& table, const Computing& computing);
 
     const Computing computing;
+    TimeQuotas quotas;  // with a limit on GPUs alone
     JobQueue queue;
     PreparedJobs prepared;
     size_t jobs = 0;    // jobs here that are not over

@@ -207,4 +207,34 @@ std::string JobTable::WaitsFor(const Job& job) const {
   return awaited.empty() ? "its turn" : awaited;
 }
 
+JobTable::Row JobTable::RowOf(const Job& job) const {
+  Row row{job.id,     job.device->id, job.program->fingerprint,     "running",
+          job.posted, job.spec.bytes, job.program->scratch_bytes(), ""};
+  if (job.own && job.state != State::kReady && job.state != State::kAtRunner) {
+    row.state = job.state == State::kEnding ? "ending" : "waiting";
+    row.waits_for = WaitsFor(job);
+  }
+  if (job.state == State::kWaiting && row.waits_for.empty()) {
+    row.state = "waiting";
+    row.waits_for = absl::StrCat("its data: 'defined' counter ", job.spec.defined_timeline,
+                                 " has not reached ", job.spec.defined_value);
+    if (job.spec.defined)
+      row.waits_for = absl::StrCat("transfer ", job.after.first, ", which comes first");
+  } else if (job.state == State::kReady ||
+             (job.state == State::kAtRunner && !JobQueue::HasBegun(job))) {
+    row.state = "ready";
+    row.waits_for = PlaceOf(job).queue.IsHeld(job)
+                        ? job.quota->TextOf(homes_.control.Now())
+                        : absl::StrCat("its turn: ", PlaceOf(job).queue.running(), " running, ",
+                                       PlaceOf(job).queue.waiting(), " ready");
+  } else if (job.state == State::kArmed) {
+    row.prepared = true;
+    row.firings = PlaceOf(job).prepared.FiringsOf(job);
+    row.waits_for = PlaceOf(job).prepared.WaitsFor(job);
+    if (!row.waits_for.empty()) row.state = "armed";
+  }
+  row.run_time = job.run_time();
+  return row;
+}
+
 }  // namespace ferry

@@ -34,7 +34,7 @@ void PreparedJobs::Add(Session& session, uint32_t number, const std::vector<Job*
       if (!sends) other.batch->Define(1);
     }
     armed.push_back({job.id, job.spec.priority, job.program, hooks_.memory(job), job.joints,
-                     &job.stop, job.spec.uid});
+                     &job.stop, job.account()});
   }
   batch.look = control_.Now();
   next_look_ = std::min(next_look_, batch.look);
@@ -121,7 +121,8 @@ void PreparedJobs::LookAtFiring(Key key, Batch& batch, absl::Time now) {
   const PreparedBatch& words = *batch.words;
   const uint64_t n = words.firings() + 1;
   const auto late = std::find_if(batch.jobs.begin(), batch.jobs.end(), [&](TransferId id) {
-    return MayBegin(words, JobOf(id).joints, n);
+    const Job& job = JobOf(id);
+    return MayBegin(words, job.joints, n) && !IsOverQuota(job, now);
   });
   batch.look = now + std::max(batch.deadline, kLook);
   if (words.begun() >= n || late == batch.jobs.end()) {
@@ -156,7 +157,8 @@ std::string PreparedJobs::WaitsFor(const Job& job) const {
   if (!MayBegin(words, job.joints, n)) {
     return absl::StrCat("the prepared transfers it is joined to, for firing ", n);
   }
-  return "its turn";
+  const absl::Time now = control_.Now();
+  return IsOverQuota(job, now) ? job.quota->TextOf(now) : "its turn";
 }
 
 }  // namespace ferry

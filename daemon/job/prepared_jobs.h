@@ -60,8 +60,9 @@ class PreparedJobs {
   void End(const Job& culprit, const absl::Status& why);
   // Ends all batches, or those of one session.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);
-  // Ends batches of which a firing may begin and has not for the batch's deadline. Returns when it
-  // wants to be called again.
+  // Ends batches of which a firing may begin and has not for the batch's deadline. One may not as
+  // long as its user has had more than his share of the time. Returns when it wants to be called
+  // again.
   absl::Time OnTime(absl::Time now);
 
   // How many firings of a prepared job are over.
@@ -88,6 +89,9 @@ class PreparedJobs {
   using Key = std::pair<SessionId, uint32_t>;
   static Key KeyOf(const Job& job) { return {SessionOf(job.id), job.spec.over_timeline}; }
 
+  static bool IsOverQuota(const Job& job, absl::Time now) {
+    return job.quota != nullptr && job.quota->IsOver(now);
+  }
   Job& JobOf(TransferId id) const { return *jobs_.find(id)->second; }
   const Batch& BatchOf(const Job& job) const { return batches_.find(KeyOf(job))->second; }
   void End(Key key, TransferId culprit, const absl::Status& why);

@@ -83,8 +83,10 @@ void SetPeer(const PeerTable::Row& row, absl::Time now, pb::Peer* out) {
   for (const GlobalDeviceId id : row.devices) out->add_global_device_ids(id.value());
 }
 
-void SetSession(const Session& session, absl::Time now, pb::Session* out) {
+void SetSession(const Session& session, const RunTime& running, absl::Time now, pb::Session* out) {
   const SessionUse use = session.use();
+  SetDuration(session.run_time().gpu + running.gpu, out->mutable_gpu_time());
+  SetDuration(session.run_time().host + running.host, out->mutable_host_time());
   out->set_session_id(session.id().value());
   out->set_name(session.name());
   out->set_pid(session.credentials().pid);
@@ -239,6 +241,7 @@ void SetJob(const JobTable::Row& row, absl::Time now, pb::JobRow* out) {
   out->set_waits_for(row.waits_for);
   out->set_prepared(row.prepared);
   out->set_firings(row.firings);
+  SetDuration(row.run_time.host + row.run_time.gpu, out->mutable_run_time());
 }
 
 void SetProgram(const CompiledProgram& program, pb::ProgramRow* out) {

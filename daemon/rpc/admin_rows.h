@@ -29,7 +29,9 @@ void SetAsked(const LocalDevice& gpu, const LocalDevices& all, const Nvml* nvml,
 void SetTime(absl::Time time, google::protobuf::Timestamp* out);
 std::string FingerprintText(uint64_t fingerprint);
 void SetPeer(const PeerTable::Row& row, absl::Time now, admin::v1::Peer* out);
-void SetSession(const Session& session, absl::Time now, admin::v1::Session* out);
+// `running`: what the runs of its jobs that are not over have taken.
+void SetSession(const Session& session, const RunTime& running, absl::Time now,
+                admin::v1::Session* out);
 void SetTransfer(const TransferRow& row, absl::Time now, SessionTable& sessions,
                  admin::v1::TransferRow* out);
 void SetJob(const JobTable::Row& row, absl::Time now, admin::v1::JobRow* out);

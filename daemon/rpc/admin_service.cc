@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -161,8 +162,12 @@ class AdminServiceImpl final : public pb::AdminService::CallbackService {
                                          pb::ListSessionsResponse* response) override {
     return OnControl(context, [this, response] {
       const absl::Time now = core_.rpc.control.Now();
+      std::map<SessionId, RunTime> running;
+      for (const JobTable::Row& row : core_.rpc.jobs.List(core_.rpc.jobs.in_flight())) {
+        running[SessionOf(row.job)] += row.run_time;
+      }
       for (const Session* session : core_.rpc.sessions.List()) {
-        SetSession(*session, now, response->add_sessions());
+        SetSession(*session, running[session->id()], now, response->add_sessions());
       }
       return absl::OkStatus();
     });

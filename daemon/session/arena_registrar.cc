@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-absl::Status WithHolders(const absl::Status& status, const std::string& holders) {
+absl::Status NamingHolders(const absl::Status& status, const std::string& holders) {
   return WithText(status, absl::StrCat(status.message(), "; largest holders: ", holders));
 }
 
@@ -60,7 +60,7 @@ void ArenaRegistrar::Register(Session& session, const AttachRegisterArena& reque
   }
   const size_t count = ArenaCount(request.memory);
   if (absl::Status reserved = parts_.job_memory.Reserve(session, held, count); !reserved.ok()) {
-    return done(WithHolders(reserved, parts_.sessions.LargestHolders()));
+    return done(NamingHolders(reserved, parts_.sessions.LargestHolders()));
   }
   device->coming_bytes += held;
   device->memory->Post([this, id = session.id(), request, device, fds = fds.TakeAll(),
@@ -142,7 +142,7 @@ void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
     parts_.job_memory.OnFreed();
     absl::Status why = mapping.status();
     if (why.code() == absl::StatusCode::kResourceExhausted) {
-      why = WithHolders(why, parts_.sessions.LargestHolders(&device));
+      why = NamingHolders(why, parts_.sessions.LargestHolders(&device));
     }
     return done(OfField(Annotate(why, "register an arena"), "memory"));
   }

@@ -31,6 +31,7 @@
 #include "daemon/door.h"
 #include "daemon/moved.h"
 #include "daemon/post.h"
+#include "daemon/run_time.h"
 #include "daemon/session/arena_book.h"
 #include "daemon/session/ending_log.h"
 #include "daemon/session/prepared_book.h"
@@ -73,6 +74,12 @@ class Session {
   void OnMoved(const Moved& moved) {
     home_.Check();
     moved_ += moved;
+  }
+  // What the runs of its jobs that are over have taken.
+  const RunTime& run_time() const { return run_time_; }
+  void OnRan(const RunTime& time) {
+    home_.Check();
+    run_time_ += time;
   }
   TimelinePages& timelines() {
     home_.Check();
@@ -187,6 +194,7 @@ class Session {
   RetryAfter places_;          // estimates when places for transfers will be free
   uint64_t places_freed_ = 0;  // endings that `places_` knows of
   Moved moved_;
+  RunTime run_time_;
   [[no_unique_address]] HomeChecker home_;
 };
 

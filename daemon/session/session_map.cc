@@ -57,7 +57,7 @@ std::string SessionMap::LargestHolders(const LocalDevice* device) const {
     if (bytes > 0) all.emplace_back(bytes, session.get());
   }
   if (all.empty()) return "no session of this daemon";
-  const size_t shown = std::min<size_t>(3, all.size());
+  const size_t shown = std::min<size_t>(5, all.size());
   std::partial_sort(all.begin(), all.begin() + shown, all.end(), [](const auto& a, const auto& b) {
     return std::make_pair(b.first, a.second->id()) < std::make_pair(a.first, b.second->id());
   });

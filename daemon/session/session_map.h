@@ -32,8 +32,8 @@ class SessionMap {
   // By id.
   std::vector<Session*> List() const;
   size_t CountOf(uid_t uid) const;
-  // The sessions that hold the most memory of one device, or of all devices if `device` is null.
-  // For errors: "session 3 (trainer) 12884901888 bytes, ...".
+  // The five sessions that hold the most memory of one device, or of all devices if `device` is
+  // null. For errors: "session 3 (trainer) 12884901888 bytes, ...".
   std::string LargestHolders(const LocalDevice* device = nullptr) const;
 
   // Prepared batches of all sessions that may be fired now; and firings of all batches that there

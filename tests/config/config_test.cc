@@ -236,6 +236,16 @@ TEST(ConfigTest, LaunchesOfJobsAreBounded) {
   EXPECT_EQ(Load({})->limits.launch_flops, uint64_t{1} << 34);
   EXPECT_EQ(LoadText("limits: { launch_flops: 1048576 }\n")->limits.launch_flops, 1048576u);
   EXPECT_FALSE(LoadText("limits: { launch_flops: 1 }\n").ok());
+  EXPECT_EQ(Load({})->limits.gpu_launch_flops, uint64_t{1} << 41);
+  EXPECT_EQ(LoadText("limits: { gpu_launch_flops: 1048576 }\n")->limits.gpu_launch_flops, 1048576u);
+  EXPECT_FALSE(LoadText("limits: { gpu_launch_flops: 1 }\n").ok());
+}
+
+TEST(ConfigTest, AUsersShareOfGpusIsMillisecondsOfEachSecond) {
+  EXPECT_EQ(Load({})->limits.gpu_ms_per_second, 1000u) << "no limit";
+  EXPECT_EQ(LoadText("limits: { gpu_ms_per_second: 250 }\n")->limits.gpu_ms_per_second, 250u);
+  EXPECT_FALSE(LoadText("limits: { gpu_ms_per_second: 0 }\n").ok());
+  EXPECT_FALSE(LoadText("limits: { gpu_ms_per_second: 1001 }\n").ok());
 }
 
 TEST(ConfigTest, PrintsTheDefaultsAsAValidFile) {

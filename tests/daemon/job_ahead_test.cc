@@ -278,6 +278,21 @@ TEST_F(JobAheadTest, AFiringThatIsRefusedFailsItsJobAlone) {
   runner_->Disarm(*batch_);
 }
 
+TEST_F(JobAheadTest, AProgramWithTooLargeALaunchIsRefusedWithTheNumbers) {
+  const GpuInfo& gpu = device_->info();
+  const Target target{*compute::GpuArchOf(gpu.major, gpu.minor), &store_};
+  JobLimits limits;
+  limits.gpu_launch_flops = uint64_t{1} << 20;
+  const absl::Status refused = CompileProgram(Sums(120), limits, target).status;
+  EXPECT_THAT(refused, Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
+                          "a launch may have 1048576 (limits.gpu_launch_flops)"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("is one launch of a GPU, of 1105920 flops"));
+  EXPECT_THAT(CompileProgram(Sums(1), limits, target).status, Is("OK"));
+  limits.gpu_launch_flops = JobLimits().gpu_launch_flops;
+  EXPECT_THAT(CompileProgram(Sums(120), limits, target).status, Is("OK"));
+}
+
 // The GPU has told that the first run is over, so that the daemon's last words are of the second,
 // though all three were under way when somebody looked last.
 TEST(JobAheadDeathTest, AFaultIsThatOfTheRunThatMadeIt) {

@@ -116,7 +116,7 @@ TEST_F(JobPreparedTest, IsFiredByItsWordAloneAndServesThoseStoredAhead) {
   }
   EXPECT_FALSE(runner_.Poll());
   EXPECT_EQ(jobs_.Find(IdOf(reply))->firings, 4u);
-  EXPECT_GT(jobs_.run_time(), absl::ZeroDuration());
+  EXPECT_GT(jobs_.use().run_time, absl::ZeroDuration());
   EXPECT_THAT(ended_, IsEmpty());
   EXPECT_EQ(session_.use().transfers_in_flight, 1u);
 }

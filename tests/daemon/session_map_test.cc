@@ -46,17 +46,17 @@ TEST_F(SessionMapTest, TheyAreFoundByIdAndListedInItsOrder) {
   EXPECT_EQ(sessions_.CountOf(1003), 0u);
 }
 
-TEST_F(SessionMapTest, ThreeWhoHoldMostAreNamedOfAllDevicesOrOfOne) {
+TEST_F(SessionMapTest, FiveWhoHoldMostAreNamedOfAllDevicesOrOfOne) {
   EXPECT_EQ(sessions_.LargestHolders(), "no session of this daemon");
-  for (uint32_t id = 1; id <= 4; ++id) Add(parts_.Open(id, id == 2 ? "eval" : "trainer"), id * 100);
+  for (uint32_t id = 1; id <= 6; ++id) Add(parts_.Open(id, id == 2 ? "eval" : "trainer"), id * 100);
   Add(*sessions_.Find(SessionId(1)), 1000, /*device=*/2);
   EXPECT_EQ(
       sessions_.LargestHolders(),
-      "session 1 (trainer) 1100 bytes, session 4 (trainer) 400 bytes, session 3 (trainer) 300 "
-      "bytes");
+      "session 1 (trainer) 1100 bytes, session 6 (trainer) 600 bytes, session 5 (trainer) 500 "
+      "bytes, session 4 (trainer) 400 bytes, session 3 (trainer) 300 bytes");
   EXPECT_EQ(sessions_.LargestHolders(&parts_.device(1)),
-            "session 4 (trainer) 400 bytes, session 3 (trainer) 300 bytes, session 2 (eval) 200 "
-            "bytes");
+            "session 6 (trainer) 600 bytes, session 5 (trainer) 500 bytes, session 4 (trainer) 400 "
+            "bytes, session 3 (trainer) 300 bytes, session 2 (eval) 200 bytes");
 }
 
 TEST_F(SessionMapTest, FiringsOfSessionsThatAreGoneCount) {

@@ -64,6 +64,42 @@ TEST_F(FairQueueTest, OneSessionIsServedInOrder) {
   EXPECT_EQ(queue_.Next(), nullptr);
 }
 
+TEST_F(FairQueueTest, AnEstimateIsCorrectedByWhatItTurnsOutToCost) {
+  for (int i = 0; i < 100; ++i) {
+    Add(1, kMiB);
+    Add(2, kMiB);
+  }
+  std::map<uint32_t, uint64_t> cost;
+  for (int i = 0; i < 80; ++i) {
+    Op& op = Serve();
+    const uint64_t paid = op.session == 1 ? 9 * kMiB : kMiB / 2;
+    cost[op.session] += paid;
+    queue_.Charge(op, kMiB, paid);
+    EXPECT_LE(cost[1], cost[2] + 10 * kMiB);
+    EXPECT_LE(cost[2], cost[1] + 10 * kMiB);
+  }
+}
+
+TEST_F(FairQueueTest, WhoHasNothingWaitingIsChargedToo) {
+  for (int i = 0; i < 10; ++i) Add(2, kMiB);
+  Op& dear = Add(1, kMiB);
+  while (&Serve() != &dear) continue;
+  queue_.Charge(dear, kMiB, 5 * kMiB);
+  const Op& next = Add(1, kMiB);
+  int before = 0;
+  while (&Serve() != &next) ++before;
+  EXPECT_GE(before, 4) << "as often as it was served before its time";
+}
+
+TEST_F(FairQueueTest, NobodyIsChargedWhileNothingWaits) {
+  Op& only = Add(1, kMiB);
+  Serve();
+  queue_.Charge(only, kMiB, 1000 * kMiB);
+  const Op& one = Add(1, kMiB);
+  Add(2, kMiB);
+  EXPECT_EQ(&Serve(), &one);
+}
+
 TEST_F(FairQueueTest, WithinASessionSmallComesBeforeLarge) {
   Add(1, 8 * kMiB);
   Serve();

@@ -290,6 +290,8 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                  {"IN FLIGHT", kRight},
                  {"OK", kRight},
                  {"FAILED", kRight},
+                 {"JOBS RAN", kRight},
+                 {"ON GPUS", kRight},
                  {"STATE"},
                  {"MADE OF"}});
     for (const admin::Session& s : response.sessions()) {
@@ -297,7 +299,9 @@ class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::Li
                     absl::StrCat(s.uid()), DurationText(FromProto(s.age())), HumanCount(s.arenas()),
                     HumanSize(s.bytes()), HumanCount(s.transfers_in_flight()),
                     HumanCount(s.transfers_ok()), HumanCount(s.transfers_failed()),
-                    s.closing() ? "closing" : "open", MemoryText(s)});
+                    DurationText(FromProto(s.host_time()) + FromProto(s.gpu_time())),
+                    DurationText(FromProto(s.gpu_time())), s.closing() ? "closing" : "open",
+                    MemoryText(s)});
     }
     return table.ToString();
   }

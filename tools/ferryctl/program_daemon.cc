@@ -262,14 +262,16 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
               {"SCRATCH", kRight},
               {"STATE"},
               {"AGE", kRight},
+              {"RAN", kRight},
               {"WAITS FOR"}});
+  const auto text = [](const auto& duration) {
+    return DurationText(absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos()));
+  };
   for (const admin::JobRow& row : response.jobs()) {
-    const absl::Duration age =
-        absl::Seconds(row.age().seconds()) + absl::Nanoseconds(row.age().nanos());
     jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
                  absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
                  HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
-                 DurationText(age), row.waits_for()});
+                 text(row.age()), text(row.run_time()), row.waits_for()});
   }
   const auto count = [](uint64_t number, const char* what) {
     return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// How sessions share a compute thread by the time that their runs take, and how users wait for
+// their shares of it. Clock, threads and computer are the test's: a run takes the time that the
+// test says, whatever its program's estimate is.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/job/job_queue.h"
+#include "device/timeline.h"
+#include "tests/daemon/job_table_rig.h"
+
+namespace ferry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kMs = absl::Milliseconds(1);
+
+// A run takes what is said of its session. With `lags` it is under way until over_ says otherwise.
+class FakeComputer : public Computer {
+ public:
+  explicit FakeComputer(ManualExecutor& clock) : clock_(clock) {}
+
+  absl::Status Do(const Run& run) override {
+    ++begun_;
+    if (lags && run.may_lag) return absl::OkStatus();
+    clock_.Advance(takes[SessionOf(run.job).value()]);
+    over_ = begun_;
+    return absl::OkStatus();
+  }
+  uint64_t begun() const override { return begun_; }
+  uint64_t over() const override { return over_; }
+  void EndAll() { over_ = begun_; }
+  uint64_t work_per_ns() const override { return 10; }
+  absl::StatusOr<std::byte*> Make(uint64_t bytes) override {
+    return static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
+  }
+  void Free(std::byte* memory, uint64_t) override { std::free(memory); }
+
+  std::map<uint64_t, absl::Duration> takes;  // by session
+  bool lags = false;
+
+ private:
+  ManualExecutor& clock_;
+  uint64_t begun_ = 0, over_ = 0;
+};
+
+class JobTimeTest : public ::testing::Test {
+ protected:
+  JobTimeTest()
+      : program_(CompileProgram(std::string(kHalf), {}).program),
+        devices_({1}),
+        runner_(
+            MakeComputer(), {}, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {},
+            [this] { return control_.Now(); }),
+        queue_(
+            {control_, compute_, runner_}, jobs_,
+            {[](const Job&) { return std::vector<absl::Span<std::byte>>(2); },
+             [](const Job&) { return absl::Span<std::byte>(); }, [](const Job&) { return nullptr; },
+             [this](Job& job, const absl::Status& status) {
+               EXPECT_THAT(status, Is("OK"));
+               ran_.push_back(job.id);
+               time_[SessionOf(job.id).value()] += job.run_time().host;
+               jobs_.erase(job.id);
+             }}) {}
+  std::unique_ptr<Computer> MakeComputer() {
+    auto computer = std::make_unique<FakeComputer>(control_);
+    computer_ = computer.get();
+    return computer;
+  }
+
+  // A job that is ready. Each session is its own user, of the same number.
+  Job& Post(uint32_t session) {
+    auto made = std::make_unique<Job>(session, 0, program_->work);
+    Job& job = *made;
+    job.id = MakeTransferId(SessionId(session), ++sequence_);
+    job.device = devices_.table.Find(GlobalDeviceId(1));
+    job.program = program_;
+    job.spec.uid = session;
+    job.quota = &quotas_.Of(session);
+    jobs_[job.id] = std::move(made);
+    queue_.Add(job);
+    return job;
+  }
+  void Post(uint32_t session, int count) {
+    for (int i = 0; i < count; ++i) Post(session);
+  }
+  // What is at the compute thread runs, and what follows is handed to it.
+  void Turn() {
+    compute_.RunAll();
+    control_.RunAll();
+  }
+  size_t Waiting(uint32_t session) const {
+    return static_cast<size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+      return SessionOf(entry.first) == SessionId(session);
+    }));
+  }
+  // The sessions of the jobs that have run, in their order.
+  std::vector<uint32_t> Ran() const {
+    std::vector<uint32_t> sessions;
+    for (const TransferId id : ran_) sessions.push_back(SessionOf(id).value());
+    return sessions;
+  }
+
+  const std::shared_ptr<const CompiledProgram> program_;
+  Devices devices_;
+  ManualExecutor control_, compute_;
+  FakeComputer* computer_ = nullptr;
+  TimeQuotas quotas_;
+  Jobs jobs_;
+  JobRunner runner_;
+  JobQueue queue_;
+  uint64_t sequence_ = 0;
+  std::vector<TransferId> ran_;
+  std::map<uint64_t, absl::Duration> time_;  // by session
+};
+
+TEST_F(JobTimeTest, SessionsShareByTheTimeThatTheirRunsTakeWhateverWasEstimated) {
+  computer_->takes = {{1, 10 * kMs}, {2, kMs}};
+  Post(1, 40);
+  Post(2, 400);
+  queue_.Pump();
+  while (Waiting(1) > 0 && Waiting(2) > 0) {
+    // Two jobs are at the compute thread at a time, and are charged when they are over.
+    EXPECT_LE(absl::AbsDuration(time_[1] - time_[2]), 30 * kMs);
+    Turn();
+  }
+  EXPECT_GT(ran_.size(), 300u);
+}
+
+TEST_F(JobTimeTest, ASessionOfLongRunsDoesNotStarveOneOfShortRuns) {
+  computer_->takes = {{1, 100 * kMs}, {2, kMs}};
+  Post(1, 10);
+  queue_.Pump();
+  Turn();
+  Post(2, 50);
+  const size_t before = ran_.size();
+  while (Waiting(2) > 0) Turn();
+  size_t of_long = 0;
+  for (size_t i = before; i < ran_.size(); ++i) of_long += SessionOf(ran_[i]) == SessionId(1);
+  EXPECT_LE(of_long, 3u) << "those that were handed before";
+}
+
+TEST_F(JobTimeTest, AUserOverHisShareWaitsAndLosesNothing) {
+  quotas_.SetShare(100 * kMs);
+  computer_->takes = {{1, 300 * kMs}, {2, 50 * kMs}};
+  const absl::Time begun = control_.Now();
+  Post(1);
+  queue_.Pump();
+  Turn();
+  ASSERT_THAT(Ran(), ElementsAre(1));
+  Job& held = Post(1);
+  Post(2);
+  queue_.Pump();
+  EXPECT_TRUE(queue_.IsHeld(held));
+  EXPECT_EQ(queue_.held(), 1u);
+  Turn();
+  EXPECT_THAT(Ran(), ElementsAre(1, 2)) << "another user's";
+  EXPECT_EQ(queue_.OnTime(control_.Now()), begun + absl::Seconds(2));
+  queue_.Pump();
+  Turn();
+  EXPECT_EQ(ran_.size(), 2u);
+  control_.Advance(absl::Seconds(2));
+  EXPECT_EQ(queue_.OnTime(control_.Now()), absl::InfiniteFuture());
+  queue_.Pump();
+  Turn();
+  EXPECT_THAT(Ran(), ElementsAre(1, 2, 1));
+}
+
+TEST_F(JobTimeTest, WhatIsHeldKeepsItsOrderAndCanBeTakenOut) {
+  quotas_.SetShare(kMs);
+  computer_->takes = {{1, 10 * kMs}};
+  Post(1);
+  queue_.Pump();
+  Turn();
+  std::vector<TransferId> posted = ran_;
+  for (int i = 0; i < 3; ++i) posted.push_back(Post(1).id);
+  queue_.Pump();
+  EXPECT_EQ(queue_.held(), 3u);
+  Job& gone = *jobs_.find(posted[2])->second;
+  queue_.Remove(gone);
+  jobs_.erase(posted[2]);
+  posted.erase(posted.begin() + 2);
+  quotas_.SetShare(TimeQuotas::kNoLimit);
+  queue_.OnTime(control_.Now());
+  queue_.Pump();
+  Turn();
+  EXPECT_EQ(ran_, posted);
+}
+
+TEST_F(JobTimeTest, RunsThatAreFoundToBeOverTogetherShareTheTimeByTheirWork) {
+  computer_->lags = true;
+  std::atomic<int64_t> first{0}, second{0};
+  const auto run = [&](uint32_t session, std::atomic<int64_t>& ns) {
+    const std::vector<absl::Span<std::byte>> memory(2);
+    runner_.Run({.id = MakeTransferId(SessionId(session), ++sequence_),
+                 .program = *program_,
+                 .memory = memory,
+                 .account = {session, &ns, &quotas_.Of(session)}},
+                [](const absl::Status&, uint64_t) {});
+  };
+  run(1, first);
+  run(2, second);
+  control_.Advance(8 * kMs);
+  computer_->EndAll();
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(absl::Nanoseconds(first.load()), 4 * kMs);
+  EXPECT_EQ(absl::Nanoseconds(second.load()), 4 * kMs);
+  EXPECT_EQ(runner_.run_time(), 8 * kMs);
+  EXPECT_EQ(quotas_.Of(1).taken(), 4 * kMs);
+}
+
+TEST_F(JobTimeTest, AFiringWaitsForItsUsersShareAndTheLaneLooksMeanwhile) {
+  quotas_.SetShare(100 * kMs);
+  computer_->takes = {{7, 300 * kMs}};
+  const std::unique_ptr<TimelinePages> pages = *TimelinePages::Create();
+  const std::unique_ptr<PreparedBatch> batch = pages->Prepare(3, 1);
+  std::atomic<int64_t> ns{0};
+  JobRunner::PreparedJob job{MakeTransferId(SessionId(7), 1), 0, program_, {}, {}, nullptr};
+  job.memory.resize(2);
+  job.account = {7, &ns, &quotas_.Of(7)};
+  std::vector<JobRunner::PreparedJob> jobs;
+  jobs.push_back(std::move(job));
+  runner_.Arm(*batch, std::move(jobs));
+  batch->Define(1);
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_TRUE(batch->IsOver(1));
+  batch->Define(2);
+  EXPECT_FALSE(runner_.Poll());
+  EXPECT_TRUE(runner_.Restless());
+  EXPECT_TRUE(runner_.PrepareToPark());
+  control_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_TRUE(batch->IsOver(2));
+  EXPECT_FALSE(runner_.Poll());
+  EXPECT_FALSE(runner_.Restless());
+  EXPECT_EQ(absl::Nanoseconds(ns.load()), 600 * kMs);
+  runner_.Disarm(*batch);
+}
+
+}  // namespace
+}  // namespace ferry::testing
