@@ -6,17 +6,19 @@
 #include "memory.cuh"
 #include "philox.cuh"
 
-// Called first by each kernel: tells in a word of the host's memory which run's kernel has begun.
-// Null: nobody is told. The store is not waited for.
+// Called first by each kernel: its first thread stores `run`, the number of the run, in `begun`, a
+// word of the host's memory, so that the host knows which run has begun. Null: nothing is stored.
+// The store is not waited for.
 FERRY_DEVICE void Begin(u64* begun, u64 run) {
-  u64* const word = blockIdx.x == 0 && threadIdx.x == 0 ? begun : nullptr;
 #ifdef __CUDA_ARCH__
-  // Without a branch, for which some kernels would need more registers.
+  // If the compiler sees the places of threads here, wide kernels spill more registers.
   asm volatile(
-      "{ .reg .pred told; setp.ne.u64 told, %0, 0; @told st.volatile.global.u64 [%0], %1; }" ::"l"(
-          word),
+      "{ .reg .pred told, first; .reg .u32 place, block;"
+      "  mov.u32 place, %%tid.x; mov.u32 block, %%ctaid.x; or.b32 place, place, block;"
+      "  setp.ne.u64 told, %0, 0; setp.eq.and.u32 first, place, 0, told;"
+      "  @first st.volatile.global.u64 [%0], %1; }" ::"l"(begun),
       "l"(run));
 #else
-  if (word != nullptr) *word = run;
+  if (begun != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *begun = run;
 #endif
 }
