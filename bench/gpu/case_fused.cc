@@ -40,9 +40,9 @@ struct Case {
   std::string part_sender;
   std::string part_receiver;
   std::vector<std::pair<std::string, uint64_t>> travels;
-  double target = 0;             // of a plain transfer's bytes per second
-  double (*value)(const void*);  // of the sample's bytes, at both ends
-  double error = 0;              // what values may lose, relative
+  double target = 0;                       // of a plain transfer's bytes per second
+  double (*value)(const void*) = nullptr;  // of the sample's bytes, at both ends
+  double error = 0;                        // what values may lose, relative
 };
 
 uint64_t PartOf(const Case& made) { return kBytes / static_cast<uint64_t>(made.parts); }
@@ -69,17 +69,16 @@ double OfF32(const void* bytes) {
   return value;
 }
 
+std::string InParts(const char* what, int parts) {
+  return absl::StrCat(what, " in ", parts, parts == 1 ? " part" : " parts");
+}
+
 Case Quantised(int parts) {
-  Case made{absl::StrCat("1 GiB bf16 sent as MXFP8 in ", parts, " parts"),
-            parts,
-            "",
-            "",
-            "",
-            "",
-            {},
-            1.7,
-            OfBf16,
-            1.0 / 16};
+  Case made{.name = InParts("1 GiB bf16 sent as MXFP8", parts),
+            .parts = parts,
+            .target = 1.7,
+            .value = OfBf16,
+            .error = 1.0 / 16};
   const uint64_t rows = PartOf(made) / 2 / 8192;
   const std::string shape = absl::StrCat("[", rows, ",8192]");
   const std::string types = absl::StrCat("f8e4m3fn", shape, ", f8e8m0fnu[", rows, ",256]");
@@ -115,16 +114,10 @@ Case Quantised(int parts) {
 }
 
 Case Reduced(int parts) {
-  Case made{absl::StrCat("1 GiB f32 added on arrival in ", parts, " parts"),
-            parts,
-            "",
-            "",
-            "",
-            "",
-            {},
-            0.95,
-            OfF32,
-            0};
+  Case made{.name = InParts("1 GiB f32 added on arrival", parts),
+            .parts = parts,
+            .target = 0.95,
+            .value = OfF32};
   const std::string type = absl::StrCat("f32[", PartOf(made) / 4, "]");
   made.sender = Header(made, "x", "read");
   made.receiver = Header(made, "x", "read_write", " donated");
