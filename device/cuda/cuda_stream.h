@@ -36,7 +36,8 @@ class CudaStream {
     uint64_t staging_bytes = 0;  // not 0
     bool kernel = true;          // if false or not to be had, pieces are copied one by one
     uint64_t table_bytes = 0;    // of GPU memory, for MakeTable
-    // Whether what is queued here gives way to what other streams of the GPU queue.
+    // Whether what is queued here gives way to what other streams of the GPU queue. Marks and
+    // reports of such a stream are made by a second stream, which follows it.
     bool background = false;
     // For Report: a page of host memory, 4,096 bytes at a multiple of as many, which outlives the
     // stream. Null: there are no reports.
@@ -95,7 +96,8 @@ class CudaStream {
   absl::StatusOr<uint64_t> Reached();
   // Blocks until mark `number` is reached, counted from 1. Reached() is at least that then.
   absl::Status AwaitMark(uint64_t number);
-  // Blocks until all that is queued is over.
+  // Blocks until all that is queued is over. Of a background stream the last marks may be reached,
+  // and the last report stored, a little later.
   absl::Status Await();
   // Asks the driver whether anything that was queued has failed; does not wait.
   absl::Status Look();
