@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
 // of them beside the driver's own copy, `tcp` and `ucx` over TCP beside themselves between host
-// devices and `nccl` beside NCCL, prints the table. Exit status: 0 all targets met, 1 it could not
-// measure, 2 usage, 8 some target missed, 77 there are no two GPUs. Also is the processes at the
-// other ends.
+// devices and `nccl` beside NCCL, prints the table. `--cases programs` alone takes one GPU. Exit
+// status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target missed, 77 there are too
+// few GPUs. Also is the processes at the other ends.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -38,7 +38,15 @@ using ::ferry::testing::GpuDriver;
 
 constexpr int kNoGpus = 77;
 
+// What programs do within one GPU, which is all that a host of one GPU can measure.
+absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver, Report& report) {
+  ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{0}, {}}));
+  const CaseWatch watch("programs");
+  return MeasurePrograms(driver, nodes, settings.rounds, report);
+}
+
 absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
+  if (driver->devices() == 1) return MeasureWithin(settings, *driver, report);
   if (absl::c_count(settings.cases, "peers") > 0) {
     std::fprintf(stderr, "measuring UCX, NIXL, PyTorch and JAX, where they are installed\n");
     const auto routes = [&](const char* name) { return absl::c_count(settings.routes, name) > 0; };
@@ -126,8 +134,10 @@ int Run(int argc, char** argv) {
                         [](const std::string& name) { return name == "memory"; });
   std::string missing;
   const GpuDriver* const driver = GpuDriver::Get(&missing);
-  if (driver == nullptr || driver->devices() < 2) {
-    std::fprintf(stderr, "ferry_gpu_bench: SKIPPED: it takes two GPUs; %s\n",
+  const int needed = settings.cases == std::vector<std::string>{"programs"} ? 1 : 2;
+  if (driver == nullptr || driver->devices() < needed) {
+    std::fprintf(stderr,
+                 "ferry_gpu_bench: SKIPPED: it takes two GPUs (--cases programs: one); %s\n",
                  driver == nullptr ? missing.c_str() : "there is one");
     return kNoGpus;
   }
