@@ -2,8 +2,8 @@
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
 // of them beside the driver's own copy, `tcp` and `ucx` over TCP beside themselves between host
 // devices and `nccl` beside NCCL, prints the table. `--cases programs` alone takes one GPU. Exit
-// status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target missed, 77 there are too
-// few GPUs. Also is the processes at the other ends.
+// status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target missed, 77 there are
+// too few GPUs. Also is the processes at the other ends.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

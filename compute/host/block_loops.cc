@@ -389,7 +389,8 @@ HWY_INLINE void EncodeBlock(const std::byte* in, uint64_t count, const Quotient&
   if (quotient.IsNone()) {
     for (; i < count; ++i) {
       const float value = Memory::LoadOne(in + i * Memory::kBytes);
-      codes[i] = static_cast<std::byte>(std::bit_cast<uint32_t>(value) >> 31 << (Format.bits - 1));
+      codes[i] = static_cast<std::byte>(
+          value == value && std::signbit(value) ? 1 << (Format.bits - 1) : 0);
     }
     return;
   }

@@ -65,6 +65,9 @@ class ScaleRule {
   double divisor_ = 1;
 };
 
+// 0 with the sign of `value`; that of a NaN is open, so it is taken to be positive.
+float ZeroOf(float value) { return std::isnan(value) ? 0.0f : std::copysign(0.0f, value); }
+
 }  // namespace
 
 absl::StatusOr<uint64_t> BlockSize(uint64_t columns, uint64_t scale_columns,
@@ -117,7 +120,7 @@ void QuantizeBlocks(const BlockFormat& format, ScaleRounding rounding, const flo
       // NaN is said by the scale alone; below the smallest scale nothing is left.
       const bool none = std::isnan(scale.value) || scale.value == 0;
       for (uint64_t i = begin; i < begin + count; ++i) {
-        quotients[held++] = none ? std::copysign(0.0f, in[i]) : in[i] / global / scale.value;
+        quotients[held++] = none ? ZeroOf(in[i]) : in[i] / global / scale.value;
         if (held == kChunk) store();
       }
     }

@@ -74,7 +74,7 @@ FERRY_DEVICE Element Quantized(f32 in, f32 sign, Scale scale) {
     quotient = in / divisor;
     nothing = divisor != divisor || divisor == 0;
   }
-  const f32 zero = BitCast<f32>(BitCast<u32>(sign) & 0x80000000u);
+  const f32 zero = sign != sign ? 0.0f : BitCast<f32>(BitCast<u32>(sign) & 0x80000000u);
   return Encode<Element>(nothing ? zero : quotient, true);
 }
 

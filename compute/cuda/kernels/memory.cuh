@@ -84,7 +84,9 @@ FERRY_DEVICE T ReadOne(const Byte* base, Index index) {
   }
 }
 
-// A half of a byte keeps what is in the other, whoever writes that at the same time.
+// A half of a byte keeps what is in the other, whoever writes that at the same time: GPUs have no
+// smaller atomics than of words. So up to three bytes behind a tensor are written too, with what is
+// in them, within the word that the tensor ends in: memory that is bound ends with a whole word.
 FERRY_DEVICE void PutHalf(Byte* byte, int half, u32 code) {
   const u64 address = reinterpret_cast<u64>(byte);
   u32* const word = reinterpret_cast<u32*>(address & ~3ull);

@@ -242,11 +242,9 @@ std::vector<Tensor> EvaluateQuantize(const OpInput& op) {
     const Element& scale = scales.elements[ScaleIndexOf(data, scales, block, i)];
     const float by = to_float(scale_type, scale.code);
     const bool none = std::isnan(by) || by == 0;
-    data.elements[i].code = Rounded(
-        element_type, none ? std::copysign(0.0f, values[i]) : values[i] / global / by, mode);
-    const bool sign_is_open =
-        HasManyNans(in.type.dtype) && IsNan(in.type.dtype, in.elements[i].code);
-    if (scale.error != 0 || sign_is_open) data.elements[i].error = kAnything;
+    const float zero = std::isnan(values[i]) ? 0.0f : std::copysign(0.0f, values[i]);
+    data.elements[i].code = Rounded(element_type, none ? zero : values[i] / global / by, mode);
+    if (scale.error != 0) data.elements[i].error = kAnything;
   }
   return {data, scales};
 }

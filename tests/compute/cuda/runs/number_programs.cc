@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "tests/compute/parsed_program.h"
@@ -38,12 +39,41 @@ Program Conversions(absl::string_view from, uint64_t count, absl::string_view bi
   return ParsedProgram(absl::StrCat(buffers, ops));
 }
 
+// Every number of 16 bits in blocks of both formats, also of elements between which others lie, so
+// that NaN of both signs are alone in a block and beside others.
+Program Quantised(absl::string_view type) {
+  std::string text = "program 1\n";
+  std::string ops = absl::StrCat(
+      "%i = iota dimension=0 : u16[65536]\n%f = constant splat=40503 : u16[65536]\n"
+      "%s = multiply %i, %f\n%b = bitcast_convert %s : ",
+      type, "[65536]\n%x = reshape %b : ", type, "[256,256]\n");
+  int made = 0;
+  for (const int block : {1, 4, 32}) {
+    for (const absl::string_view types :
+         {"f8e5m2[256,256], f8e8m0fnu", "f8e4m3fn[256,256], f8e8m0fnu",
+          "f4e2m1fn[256,256], f8e8m0fnu", "f4e2m1fn[256,256], f8e4m3fn"}) {
+      const bool packed = absl::StrContains(types, "f4");
+      absl::StrAppend(&text, "buffer @q", made, " write ", packed ? 32768 : 65536, "\nbuffer @s",
+                      made, " write ", 65536 / block, "\n");
+      absl::StrAppend(&ops, "%q", made, ", %s", made, " = quantize_block %x block=", block, " : ",
+                      types, "[256,", 256 / block, "]\nstore @q", made, ", %q", made, "\nstore @s",
+                      made, ", %s", made, "\n");
+      ++made;
+    }
+  }
+  return ParsedProgram(text + ops);
+}
+
 }  // namespace
 
 std::vector<Program> ConversionPrograms() {
-  return {Conversions("f32", 1 << 18, "u32", 14), Conversions("f16", 1 << 16, "u16", 0),
-          Conversions("bf16", 1 << 16, "u16", 0), Conversions("f8e4m3fn", 1 << 8, "u8", 0),
-          Conversions("f8e5m2", 1 << 8, "u8", 0)};
+  return {Conversions("f32", 1 << 18, "u32", 14),
+          Conversions("f16", 1 << 16, "u16", 0),
+          Conversions("bf16", 1 << 16, "u16", 0),
+          Conversions("f8e4m3fn", 1 << 8, "u8", 0),
+          Conversions("f8e5m2", 1 << 8, "u8", 0),
+          Quantised("f16"),
+          Quantised("bf16")};
 }
 
 std::vector<Program> QuotientPrograms() {

@@ -10,7 +10,7 @@
 namespace ferry::compute::testing {
 
 // Every 2^14th f32 as each narrower type, in each mode: all ties of narrow types, subnormals,
-// infinities and NaN. And every f16, bf16, f8e4m3fn and f8e5m2.
+// infinities and NaN. And every f16, bf16, f8e4m3fn and f8e5m2. And every f16 and bf16 in blocks.
 std::vector<Program> ConversionPrograms();
 
 // Numbers over a value of their row: of all exponents up to 0, of which some are divided as they

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/suite/suite.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "compute/passes/passes.h"
+#include "tests/compute/cuda/runs/byte_programs.h"
+#include "tests/compute/cuda/runs/kernel_programs.h"
+#include "tests/compute/cuda/runs/number_programs.h"
+#include "tests/compute/program_generator.h"
+#include "tests/compute/program_runs.h"
+#include "tests/compute/program_weaver.h"
+
+namespace ferry::testing {
+namespace {
+
+namespace fc = ferry::compute;
+
+fc::Program RandomProgram(uint64_t seed, const fc::testing::GeneratorOptions& options) {
+  fc::Program program = fc::testing::ProgramGenerator(seed, options).Make();
+  fc::testing::StoreAll(program);
+  return seed % 4 == 0 ? fc::Simplify(program) : program;
+}
+
+// The programs of a suite that is listed; none of one whose programs are made one by one.
+std::vector<fc::Program> Listed(Suite suite) {
+  switch (suite) {
+    case Suite::kTemplates:
+      return fc::testing::KernelPrograms();
+    case Suite::kBytes:
+      return fc::testing::BytePrograms();
+    case Suite::kNumbers: {
+      std::vector<fc::Program> programs = fc::testing::ConversionPrograms();
+      for (fc::Program& program : fc::testing::QuotientPrograms()) {
+        programs.push_back(std::move(program));
+      }
+      return programs;
+    }
+    case Suite::kWoven:
+    case Suite::kBlocks:
+    case Suite::kRandom:
+      break;
+  }
+  return {};
+}
+
+// Number `number` of a suite that is not listed.
+SuiteProgram Made(Suite suite, uint64_t number) {
+  SuiteProgram made;
+  made.seed = number;
+  if (suite == Suite::kWoven) {
+    made.program = fc::Simplify(fc::testing::Weaver(number, number % 3 == 0 ? 24 : 4).Make());
+  } else if (suite == Suite::kBlocks) {
+    made.seed = kRandomPrograms + number;
+    made.program = RandomProgram(made.seed, {25, 24, false});
+  } else {
+    made.options.code = {1, 1};  // fast to compile
+    made.program = RandomProgram(number, {12, 5, false});
+  }
+  return made;
+}
+
+uint64_t SizeOf(Suite suite) {
+  if (suite == Suite::kRandom) return kRandomPrograms;
+  return suite == Suite::kWoven ? 40 : 24;
+}
+
+}  // namespace
+
+void ForEachProgram(Suite suite, uint64_t first, uint64_t count,
+                    absl::FunctionRef<bool(const SuiteProgram&)> act) {
+  std::vector<fc::Program> listed = Listed(suite);
+  const uint64_t size = listed.empty() ? SizeOf(suite) : listed.size();
+  const uint64_t end = first + std::min(count, size - std::min(first, size));
+  for (uint64_t number = first; number < end; ++number) {
+    SuiteProgram made;
+    if (listed.empty()) {
+      made = Made(suite, number);
+    } else {
+      made.program = std::move(listed[number]);
+      made.seed = number;
+    }
+    made.options.library_products = false;
+    if (!act(made)) return;
+  }
+}
+
+}  // namespace ferry::testing
