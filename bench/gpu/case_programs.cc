@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "bench/gpu/peer_copy.h"
+#include "bench/gpu/torch_compile.h"
 #include "ferry/cuda.hpp"
 #include "ferry/program.hpp"
 #include "tools/ferryctl/bench_end.h"
@@ -34,6 +35,7 @@ struct Case {
   // Not 0: measured by its time instead, and compared with a copy of so many bytes; `target` is the
   // most.
   uint64_t whole_copy = 0;
+  const char* torch = "";  // its name in MeasureTorchCompile, if it has one
 
   uint64_t bytes() const {
     uint64_t all = 0;
@@ -72,6 +74,7 @@ Case Chain() {
     ++number;
   }
   absl::StrAppend(&made.text, "%c = convert %", last, " : bf16[", kElements, "]\nstore @y, %c\n");
+  made.torch = "chain";
   return made;
 }
 
@@ -86,6 +89,7 @@ Case Softmax() {
       "%e = exponential %d\n%s = reduce %e reduction=sum dimensions=[1]\n"
       "%sb = broadcast_in_dim %s dimensions=[0] : f32[8192,8192]\n%q = divide %e, %sb\n"
       "%y = convert %q : bf16[8192,8192]\nstore @y, %y\n");
+  made.torch = "softmax";
   return made;
 }
 
@@ -100,6 +104,7 @@ Case RmsNorm() {
       "%v = multiply %s, %n\n%w = add %v, %e\n%r = rsqrt %w\n"
       "%rb = broadcast_in_dim %r dimensions=[0] : f32[8192,8192]\n%y = multiply %x, %rb\n"
       "%c = convert %y : bf16[8192,8192]\nstore @y, %c\n");
+  made.torch = "norm";
   return made;
 }
 
@@ -112,6 +117,20 @@ Case Quantise() {
   made.text = absl::StrCat(Header(made), "%x = input @x : bf16[65536,8192]\n",
                            "%q, %s = quantize_block %x block=32 : f8e4m3fn[65536,8192], "
                            "f8e8m0fnu[65536,256]\nstore @y, %q\nstore @s, %s\n");
+  return made;
+}
+
+Case Dequantise() {
+  constexpr uint64_t kElements = uint64_t{512} << 20;
+  Case made{"dequantise MXFP8 to bf16, 1 GiB",
+            "",
+            {{"x", kElements}, {"s", kElements / 32}, {"y", 2 * kElements}},
+            0.9};
+  made.text = absl::StrCat("program 1\nbuffer @x read ", kElements, "\nbuffer @s read ",
+                           kElements / 32, "\nbuffer @y write ", 2 * kElements,
+                           "\n%x = input @x : f8e4m3fn[65536,8192]\n"
+                           "%s = input @s : f8e8m0fnu[65536,256]\n"
+                           "%y = dequantize_block %x, %s : bf16[65536,8192]\nstore @y, %y\n");
   return made;
 }
 
@@ -256,8 +275,13 @@ class OwnCopy {
 
 class ProgramBench {
  public:
-  ProgramBench(const testing::GpuDriver& driver, Nodes& nodes, int rounds, Report& report)
-      : driver_(driver), nodes_(nodes), rounds_(rounds), report_(report) {}
+  ProgramBench(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
+               std::map<std::string, double> torch, Report& report)
+      : driver_(driver),
+        nodes_(nodes),
+        rounds_(rounds),
+        torch_(std::move(torch)),
+        report_(report) {}
 
   absl::Status Run(const Case& made, bool tiny) {
     SessionOptions options;
@@ -341,6 +365,12 @@ class ProgramBench {
       row.warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(fired));
       row.peer_warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(copied));
     }
+    report_.Add(row);
+    const auto compiled = torch_.find(made.torch);
+    if (compiled == torch_.end()) return absl::OkStatus();
+    row.peer = "torch.compile";
+    row.peer_warm = tools::GigabytesPerSecond(made.bytes(), absl::Seconds(compiled->second));
+    row.target = 1;
     report_.Add(std::move(row));
     return absl::OkStatus();
   }
@@ -363,6 +393,7 @@ class ProgramBench {
   const testing::GpuDriver& driver_;
   Nodes& nodes_;
   const int rounds_;
+  const std::map<std::string, double> torch_;
   Report& report_;
 };
 
@@ -370,9 +401,9 @@ class ProgramBench {
 
 absl::Status MeasurePrograms(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
                              Report& report) {
-  ProgramBench bench(driver, nodes, rounds, report);
-  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose(), Checksum(),
-                           DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
+  ProgramBench bench(driver, nodes, rounds, MeasureTorchCompile(), report);
+  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Dequantise(), Transpose(),
+                           Checksum(), DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
     RETURN_IF_ERROR(bench.Run(made, false));
   }
   return bench.Run(Tiny(), true);

@@ -21,6 +21,7 @@
 #include "bench/gpu/bare_program.h"
 #include "bench/gpu/case_comms.h"
 #include "bench/gpu/case_fused.h"
+#include "bench/gpu/case_job_calls.h"
 #include "bench/gpu/case_programs.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
@@ -42,7 +43,8 @@ constexpr int kNoGpus = 77;
 absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver, Report& report) {
   ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{0}, {}}));
   const CaseWatch watch("programs");
-  return MeasurePrograms(driver, nodes, settings.rounds, report);
+  RETURN_IF_ERROR(MeasurePrograms(driver, nodes, settings.rounds, report));
+  return MeasureJobCalls(settings.self, nodes, report);
 }
 
 absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
@@ -76,6 +78,7 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     if (is_here("programs", FERRY_ROUTE_LOCAL)) {
       const CaseWatch watch("programs");
       RETURN_IF_ERROR(MeasurePrograms(*driver, nodes, settings.rounds, report));
+      RETURN_IF_ERROR(MeasureJobCalls(settings.self, nodes, report));
     }
     if (is_here("fused", FERRY_ROUTE_MAPPED)) {
       const CaseWatch watch("fused");
