@@ -54,8 +54,8 @@ struct Client {
 
 absl::Status AddPosted(const std::string& self, const Nodes& nodes, Report& report) {
   constexpr uint64_t kBytes = 16;
-  std::string text =
-      absl::StrCat("program 1\nbuffer @x read_write ", kBytes, "\n%v0 = input @x : f32[4]\n");
+  std::string text = absl::StrCat("program 1\nbuffer @x read_write ", kBytes,
+                                  " donated\n%v0 = input @x : f32[4]\n");
   for (int i = 1; i <= 10; ++i) absl::StrAppend(&text, "%v", i, " = add %v", i - 1, ", %v0\n");
   text += "store @x, %v10\n";
   ASSIGN_OR_RETURN(Client client, Client::Open(nodes, "bench-posted", text, 4096));
@@ -88,7 +88,7 @@ class Filler {
   static absl::StatusOr<std::unique_ptr<Filler>> Start(const Nodes& nodes) {
     constexpr uint64_t kBytes = uint64_t{8192} * 8192 * 2;
     const std::string text = absl::StrCat(
-        "program 1\nbuffer @x read_write ", kBytes,
+        "program 1\nbuffer @x read_write ", kBytes, " donated",
         "\n%h = input @x : bf16[8192,8192]\n%x = convert %h : f32[8192,8192]\n"
         "%m = reduce %x reduction=max dimensions=[1]\n"
         "%b = broadcast_in_dim %m dimensions=[0] : f32[8192,8192]\n%d = subtract %x, %b\n"

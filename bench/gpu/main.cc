@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry_gpu_bench: starts two daemons with GPUs, measures what `local` and `mapped` do between two
 // of them beside the driver's own copy, `tcp` and `ucx` over TCP beside themselves between host
-// devices and `nccl` beside NCCL, prints the table. `--cases programs` alone takes one GPU. Exit
+// devices and `nccl` beside NCCL, prints the table. `--cases programs,jobs` takes one GPU. Exit
 // status: 0 all targets met, 1 it could not measure, 2 usage, 8 some target missed, 77 there are
 // too few GPUs. Also is the processes at the other ends.
 #include <unistd.h>
@@ -39,16 +39,25 @@ using ::ferry::testing::GpuDriver;
 
 constexpr int kNoGpus = 77;
 
-// What programs do within one GPU, which is all that a host of one GPU can measure.
-absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver, Report& report) {
-  ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{0}, {}}));
-  const CaseWatch watch("programs");
-  RETURN_IF_ERROR(MeasurePrograms(driver, nodes, settings.rounds, report));
+// The cases within one GPU, which are all that a host of one GPU can measure.
+constexpr absl::string_view kWithinOne[] = {"programs", "jobs"};
+
+absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver, Nodes& nodes,
+                           Report& report) {
+  if (absl::c_linear_search(settings.cases, "programs")) {
+    const CaseWatch watch("programs");
+    RETURN_IF_ERROR(MeasurePrograms(driver, nodes, settings.rounds, report));
+  }
+  if (!absl::c_linear_search(settings.cases, "jobs")) return absl::OkStatus();
+  const CaseWatch watch("jobs");
   return MeasureJobCalls(settings.self, nodes, report);
 }
 
 absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& report) {
-  if (driver->devices() == 1) return MeasureWithin(settings, *driver, report);
+  if (driver->devices() == 1) {
+    ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, UcxOver::kSharedMemory, {{0}, {}}));
+    return MeasureWithin(settings, *driver, nodes, report);
+  }
   if (absl::c_count(settings.cases, "peers") > 0) {
     std::fprintf(stderr, "measuring UCX, NIXL, PyTorch and JAX, where they are installed\n");
     const auto routes = [&](const char* name) { return absl::c_count(settings.routes, name) > 0; };
@@ -72,15 +81,10 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     settings.free_before = driver->FreeBytes(kDestinationGpu);
     ASSIGN_OR_RETURN(Nodes nodes, Nodes::Start(settings.ferryd, ucx, gpus));
     RETURN_IF_ERROR(MeasureGpus(settings, driver, nodes, route, report));
-    const auto is_here = [&](const char* of_case, int of_route) {
-      return route == of_route && absl::c_count(settings.cases, of_case) > 0;
-    };
-    if (is_here("programs", FERRY_ROUTE_LOCAL)) {
-      const CaseWatch watch("programs");
-      RETURN_IF_ERROR(MeasurePrograms(*driver, nodes, settings.rounds, report));
-      RETURN_IF_ERROR(MeasureJobCalls(settings.self, nodes, report));
+    if (route == FERRY_ROUTE_LOCAL) {
+      RETURN_IF_ERROR(MeasureWithin(settings, *driver, nodes, report));
     }
-    if (is_here("fused", FERRY_ROUTE_MAPPED)) {
+    if (route == FERRY_ROUTE_MAPPED && absl::c_linear_search(settings.cases, "fused")) {
       const CaseWatch watch("fused");
       RETURN_IF_ERROR(MeasureFused(*driver, nodes, settings.rounds, report));
     }
@@ -137,10 +141,15 @@ int Run(int argc, char** argv) {
                         [](const std::string& name) { return name == "memory"; });
   std::string missing;
   const GpuDriver* const driver = GpuDriver::Get(&missing);
-  const int needed = settings.cases == std::vector<std::string>{"programs"} ? 1 : 2;
+  const int needed = absl::c_all_of(settings.cases,
+                                    [](const std::string& name) {
+                                      return absl::c_linear_search(kWithinOne, name);
+                                    })
+                         ? 1
+                         : 2;
   if (driver == nullptr || driver->devices() < needed) {
     std::fprintf(stderr,
-                 "ferry_gpu_bench: SKIPPED: it takes two GPUs (--cases programs: one); %s\n",
+                 "ferry_gpu_bench: SKIPPED: it takes two GPUs (--cases programs,jobs: one); %s\n",
                  driver == nullptr ? missing.c_str() : "there is one");
     return kNoGpus;
   }
