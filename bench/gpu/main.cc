@@ -42,6 +42,13 @@ constexpr int kNoGpus = 77;
 // The cases within one GPU, which are all that a host of one GPU can measure.
 constexpr absl::string_view kWithinOne[] = {"programs", "jobs"};
 
+int GpusNeeded(const std::vector<std::string>& cases) {
+  const auto within = [](const std::string& name) {
+    return absl::c_linear_search(kWithinOne, name);
+  };
+  return absl::c_all_of(cases, within) ? 1 : 2;
+}
+
 absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver, Nodes& nodes,
                            Report& report) {
   if (absl::c_linear_search(settings.cases, "programs")) {
@@ -141,12 +148,7 @@ int Run(int argc, char** argv) {
                         [](const std::string& name) { return name == "memory"; });
   std::string missing;
   const GpuDriver* const driver = GpuDriver::Get(&missing);
-  const int needed = absl::c_all_of(settings.cases,
-                                    [](const std::string& name) {
-                                      return absl::c_linear_search(kWithinOne, name);
-                                    })
-                         ? 1
-                         : 2;
+  const int needed = GpusNeeded(settings.cases);
   if (driver == nullptr || driver->devices() < needed) {
     std::fprintf(stderr,
                  "ferry_gpu_bench: SKIPPED: it takes two GPUs (--cases programs,jobs: one); %s\n",
