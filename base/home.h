@@ -70,7 +70,7 @@ class HomeChecker {
   HomeChecker(const HomeChecker&) noexcept {}
   HomeChecker& operator=(const HomeChecker&) noexcept { return *this; }
 
-  // At the beginning of each public function that reads or changes what belongs to the home.
+  // At the beginning of each public function that does more than to return a member to be read.
   void Check(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
              const char* function = __builtin_FUNCTION()) const {
     const AtHome* const here = AtHome::innermost_;

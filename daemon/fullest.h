@@ -23,7 +23,7 @@ struct Fullest {
   LimitUse arenas;
   LimitUse transfers_in_flight;
   LimitUse record_bytes;
-  // The uid that has most.
+  // The most that any uid has; the two may be of different uids.
   size_t sessions_of_uid = 0;
   uint64_t record_bytes_of_uid = 0;
 };

@@ -113,8 +113,9 @@ class TransferDriver {
   // Asks every transfer that is not launched to end.
   void CancelAll(const absl::Status& why);
   // Asks every transfer without a partner to end, with two exceptions: transfers that continue one
-  // in flight, and transfers for which `may_come` (of the other device) says that the partner may
-  // still come. Returns how many were asked, and how many were left for these two reasons.
+  // in flight, and transfers for which `may_come`, given the partner's device, says that the
+  // partner may still come. Returns how many were asked, and how many were left for these two
+  // reasons.
   struct Unmatched {
     size_t asked = 0;
     size_t left = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a prepared batch: its two words in the session's pages
 // (proto/ferry/v1/timeline_layout.h says what they mean), and how much of the present firing is not
-// over. The daemon counts for itself, and believes nothing in the page but 'defined' as a go. If a
-// client stores ahead, its word is looked at again when the firing before is over: it misleads only
-// itself.
+// over. The daemon counts for itself. Of the page it reads 'defined' alone, as permission to fire.
+// If a client stores ahead, its word is looked at again when the firing before is over: it misleads
+// only itself.
 //
 // When a prepared job is joined to the batch, the daemon fires it instead of its client.
 //

@@ -48,7 +48,7 @@ class HalfBook {
   void Expect(SessionId session, size_t transfers);
   // One of those that are expected. `peer`: the daemon of the other end.
   Posted& Add(absl::Time now, TransferId id, TransferSpec spec, PeerId peer);
-  // The same of alike transfers as one convoy. Takes what the specs hold.
+  // Adds alike transfers as one convoy. The specs are moved from.
   Posted& AddConvoy(absl::Time now, TransferId first, absl::Span<TransferSpec> specs, PeerId peer);
   // Puts the members of a convoy that is not matched in its place, as halves that wait or are
   // offered as the convoy was. The convoy is destroyed afterwards. The members' ids, in order.
@@ -98,8 +98,8 @@ class HalfBook {
     return *std::exchange(swept_, Next(*swept_));
   }
 
-  // The session is gone: its halves are to be ended, in the order of posting, after those of the
-  // sessions of before. False if it has none.
+  // The session is gone: its halves are to be ended, in the order of posting, after the
+  // halves of sessions that were gone before. False if it has none.
   bool EndLater(SessionId session, absl::string_view why);
   // The next half that is to be ended so. Null if there is none.
   Posted* ToEnd();

@@ -5,8 +5,8 @@
 // is told at once. A place where nobody has ever joined is not deserted: nothing is known of it.
 //
 // The daemon that owns the device knows its members, and tells every peer how many a place has.
-// When a link is lost, what the peer said last still holds. Once the link is up again the members
-// have kRejoin to join at the peer's next life, before their places are deserted.
+// When a link is lost, what the peer said last still holds. If the peer has started anew when the
+// link is up again, its members have kRejoin to join once more. Then their places are deserted.
 //
 // Example. Session 7 of node-a joins domain D on device 0: node-a says "1 member" to node-b.
 // Session 7 dies: "0 members, the last one was 'trainer-0'". A receive at node-b from device 0 in D

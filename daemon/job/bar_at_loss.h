@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the process's GPUs are lost, which ends the process, bars the programs that they are at, so
-// that the next life of the daemon does not run them on GPUs, and says so among the last words.
+// BarAtLoss acts when the process loses its GPUs, and before the process ends of it. It bars the
+// programs that the GPUs ran, so that the next life of the daemon does not run them on GPUs, and
+// names them among the last words.
 // Home: any thread, but Add, which must be called before anything runs.
 #pragma once
 

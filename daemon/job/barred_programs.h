@@ -8,9 +8,9 @@
 // file that is damaged, or of another format, is set aside as FILE.bad, and what could be read of
 // it counts; the daemon starts in any case.
 //
-// Invariant: what is in memory is in the file too, but for a file that could not be written at the
-// start. Any thread. A call that changes the file takes as long as the disk does, during which the
-// others go on.
+// Invariant: the file has what memory has, unless a write failed: that of the start, or that of a
+// call, which then returns the error. Any thread. A call that changes the file takes as long as the
+// disk does, during which the others go on.
 #pragma once
 
 #include <atomic>
@@ -53,8 +53,9 @@ struct GpuAtWork {
 };
 
 // Which of the programs that GPUs are at are to be barred for this loss, with `when`, `suspects`
-// and `what` set. None if no kernel was at fault. If the GPU that failed is known, only the program
-// that it was at; what was queued behind that has not begun. Else all.
+// and `what` set. None if no kernel was at fault. If the GPU that failed is known: only the program
+// that it ran, since what was queued behind that has not begun. If not: the program that each GPU
+// ran.
 std::vector<BarredProgram> CulpritsOf(const LossStory::Loss& loss,
                                       absl::Span<const GpuAtWork> at_work, absl::Time when);
 

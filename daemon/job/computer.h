@@ -52,9 +52,10 @@ class Computer : public ScratchMaker {
     bool may_lag = false;
   };
   // Runs a section. The program must be compiled for this Computer's target. CANCELLED, with how
-  // far it got, if `may_go_on` said no before a launch. OK if the section is over, if the run was
-  // put aside (`aside` tells), or if the section lags, which it does if over() is less than
-  // begun(). But for a section that lags, nothing that Do was called for is under way afterwards.
+  // far it got, if `may_go_on` said no before a launch. OK in three
+  // cases: the section is over; the run was put aside (`aside` says so); the section is still under
+  // way, and then over() is less than begun(). In the first two cases nothing that Do was called
+  // for is under way afterwards.
   virtual absl::Status Do(const Run& run) = 0;
   // Calls of Do are numbered from 1: the number of the last one, and up to which number all
   // sections are over. A Computer that never lags numbers none.
@@ -66,8 +67,8 @@ class Computer : public ScratchMaker {
   virtual absl::Status Look() { return absl::OkStatus(); }
   // Blocks until all sections are over.
   virtual absl::Status Await() { return absl::OkStatus(); }
-  // How much work (compute::WorkOf) it does in a nanosecond, roughly: what it has done is counted
-  // as if it always did that much.
+  // Work (compute::WorkOf) that it is assumed to do in a nanosecond. It only weighs estimates
+  // (JobRunner::WorkIn).
   virtual uint64_t work_per_ns() const = 0;
   // Gives back what it holds between runs, such as a GPU's context. All scratch is gone.
   virtual void LetGo() {}

@@ -37,9 +37,9 @@ struct Job : FairQueue::Item {
   // compute thread, which has begun it or will. kArmed: prepared, with the JobRunner. kEnding: its
   // transfers to end.
   enum class State : uint8_t { kWaiting, kReady, kAtRunner, kArmed, kEnding };
-  // What a job of a program that sends or receives has besides. The transfers are the session's,
-  // but no client knows them; they are posted with the job and begin when the plan comes to them.
-  // The job's memory, an arena of its own, is where they read and write.
+  // More state, of a job whose program sends or receives by itself. The transfers are the
+  // session's, but no client knows them; they are posted with the job and begin when the plan comes
+  // to them. The job's memory, an arena of its own, is where they read and write.
   struct OwnTransfers {
     ArenaId memory;
     bool mapped = false;
@@ -74,7 +74,7 @@ struct Job : FairQueue::Item {
   bool aside = false;              // the compute thread has put it aside at least once
   TimeQuota* quota = nullptr;      // its user's, of the compute thread
   std::atomic<int64_t> run_ns{0};  // what its runs have taken; the compute thread adds to it
-  int64_t charged_ns = 0;          // of which its session was charged so much
+  int64_t charged_ns = 0;          // the part of `run_ns` that was charged to its session
   uint64_t served = 0;             // the work that its last turn was served
   RunTime run_time() const {
     const absl::Duration time = absl::Nanoseconds(run_ns.load(std::memory_order_relaxed));

@@ -55,8 +55,8 @@ class JobQueue {
   void Add(Job& job);
   // Hands jobs to the compute thread, in the order of their turns, while places are free.
   void Pump();
-  // Lets jobs have their turns again whose users have some of the time again; Pump gives them.
-  // Returns when it wants to be called again.
+  // Makes held jobs ready again whose user's quota allows it; Pump then hands them out. Returns
+  // when it wants to be called again.
   absl::Time OnTime(absl::Time now);
   // Takes a handed job that has not begun back; it waits for its turn again. Does nothing to other
   // jobs.
@@ -81,7 +81,7 @@ class JobQueue {
   // How many jobs are handed to the compute thread at a time.
   static constexpr size_t kAtOnce = 2;
 
-  // The job whose turn it is; null if none is ready whose user may have it run.
+  // The job whose turn it is. Null if no ready job's user has quota left.
   Job* Next();
   void Hand(Job& job, AtRunner& place);
   size_t CountAtRunner(AtRunner::State state) const;

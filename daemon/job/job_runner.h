@@ -13,8 +13,8 @@
 // then nothing else of its session runs, because that may use the same memory.
 //
 // Runs of a GPU are queued ahead: while one is under way the next few are queued behind it, in the
-// order of their turns (Computer::room). Runs end in that order, which Poll sees. A run whose steps
-// somebody hears of is not queued ahead, nor is one that was put aside before.
+// order of their turns (Computer::room). Runs end in that order, which Poll sees. A run with a
+// `step_over` callback is not queued ahead. A run that was put aside and goes on is not either.
 //
 // Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
 // stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
@@ -93,7 +93,8 @@ class AtRunner {
 
 class JobRunner : public Poller {
  public:
-  // To whose account the time of a run goes. Both pointers may be null, and outlive the run.
+  // What the time of a run is charged to: the job's counter and the user's quota. Both pointers may
+  // be null, and outlive the run.
   struct Account {
     uint32_t uid = 0;                        // the user of its session
     std::atomic<int64_t>* job_ns = nullptr;  // what all runs of the job have taken together
@@ -134,7 +135,7 @@ class JobRunner : public Poller {
         scratch_(*computer_) {}
 
   // A job, or one section of a job that waits for transfers in between. A job of several sections
-  // brings its scratch; a job of one borrows the runner's.
+  // brings its scratch; a job of a single section borrows the runner's.
   struct PostedJob {
     TransferId id;
     const CompiledProgram& program;
@@ -159,8 +160,8 @@ class JobRunner : public Poller {
   void Drop(TransferId job);
   // No job runs here, is put aside, or is armed: gives back what is held for the next one.
   void LetGo();
-  // Waits for the runs that are under way, and tells nobody: before memory of sessions goes. No job
-  // runs here afterwards.
+  // Waits until all runs are over, and calls no `Over`. Must be called before the memory of
+  // sessions is unmapped. No job runs here afterwards.
   void Stop();
   // Tells whose posted jobs wait for the compute thread, so that a firing of another session is put
   // aside for them. `session`, `second`: two sessions with waiting jobs, so that one of them is not
@@ -182,7 +183,8 @@ class JobRunner : public Poller {
   bool Watching() const override { return !batches_.empty(); }
   bool PrepareToPark() override;
 
-  // Whether a firing waits for its user's share of the time, which rings nothing.
+  // True while a firing waits for its user's quota. No doorbell rings when the quota is free again,
+  // so the thread must look at the clock.
   bool Restless() const override { return held_; }
 
   // The work (compute::WorkOf) that counts as done in that time.
@@ -255,7 +257,8 @@ class JobRunner : public Poller {
   // Asks for the next firing of those batches that the job is joined to.
   static void Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint&)> which);
   // Sets `run.number` if the run is under way when RunSlice returns; the caller keeps `run` then.
-  // If the Computer was asked and the run is not under way, those before it are over and told of.
+  // If Computer::Do was called and did not leave the run under way, all earlier runs are over and
+  // their `Over` was called.
   absl::Status RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run, UnderWay& run);
   // `lent`: the scratch is lent to the run.
   absl::Status RunWith(const PostedJob& job, absl::Span<std::byte> scratch, bool lent,
@@ -269,8 +272,8 @@ class JobRunner : public Poller {
   void EndRuns(size_t count, const absl::Status& status, UnderWay* also = nullptr);
   // Waits until nothing is under way, and tells of it.
   void Finish();
-  // Counts the time of runs that were found to be over now, in their order. Which of them took how
-  // much of it is not known, so it is shared out by their work.
+  // Counts the time of runs that were found to be over now, in their order. The
+  // GPU does not say how long each of them took, so the time is split in proportion to their work.
   void CountTime(absl::Span<UnderWay* const> runs);
   // Frees what a run that was put aside holds.
   void LetGo(TransferId job, std::unique_ptr<RunAside>& aside_run);

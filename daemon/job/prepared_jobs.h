@@ -6,7 +6,7 @@
 // process is gone. OnOver ends batch 4 with POISONED: its job is stopped before its next launch,
 // and JobRunner gives it back. Then the job ends, and batch 2 may be joined again.
 //
-// Owns what is known of a batch; the jobs are JobTable's, the batches' words their session's. Home:
+// Owns what is known of a batch; JobTable owns the jobs. The session owns each batch's words. Home:
 // control. The compute executor must be stopped before it is destroyed.
 #pragma once
 
@@ -60,8 +60,8 @@ class PreparedJobs {
   void End(const Job& culprit, const absl::Status& why);
   // Ends all batches, or those of one session.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);
-  // Ends batches of which a firing may begin and has not for the batch's deadline. One may not as
-  // long as its user has had more than his share of the time. Returns when it wants to be called
+  // Ends a batch when a firing that may begin has not begun within the batch's deadline. Time
+  // during which the user is over his quota does not count. Returns when it wants to be called
   // again.
   absl::Time OnTime(absl::Time now);
 

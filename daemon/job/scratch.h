@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that one run of a program after the other borrows. Up to kKept bytes are kept for the next
-// run; more goes back with Shrink. Owns the memory, which a ScratchMaker makes. Home: the thread
-// that runs the programs.
+// Scratch memory that runs of programs borrow, one at a time. Up to kKept bytes are kept for the
+// next run; more goes back with Shrink. Owns the memory, which a ScratchMaker makes. Home: the
+// thread that runs the programs.
 #pragma once
 
 #include <cstddef>

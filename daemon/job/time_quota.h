@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runs of each user have taken of a compute thread's time, as it was measured, and until
-// when his jobs wait since that was more than his share.
+// How much of a compute thread's time each user's runs have taken, as it was measured, and until
+// when his next job waits if that was more than his share.
 //
 // A user's share is a time for each second. He has it for the second before in advance, so that who
 // was idle may take the thread at once. A run is charged when it is over: what it took more than
 // the share is made up for by waiting. So no job is refused or ended for it, and a run that has
 // begun goes on.
 //
-// Example: a share of 100 ms a second. A run takes 300 ms. The share of 3 s pays for it, of which
-// one was paid in advance, before the run began: the user's next job waits until 2 s after that.
+// Example: a share of 100 ms a second. A run begins at 0.0 s, and ends at 0.3 s. It costs the share
+// of 3 s, of which one second was paid in advance: the user's next job waits until 2.0 s.
 #pragma once
 
 #include <atomic>

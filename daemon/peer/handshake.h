@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the two ends of one link prove to each other who they are: what both have said of themselves
-// on the link's stream, and the link's secret, which is the fruit of the proof.
+// on the link's stream, and the link's secret, which is made from the proof.
 //
 //   dialler    introduction ->
 //                           <- introduction, with a secret also proof   acceptor
@@ -9,9 +9,9 @@
 //   for the key; then hello ->
 //                           <- hello
 //
-// Until then the acceptor has a caller (Callers), not a link. Refuses an introduction that
-// CheckIntroduction refuses, and with a shared secret one without its proof. Sends nothing. Home:
-// control. Owner: PeerLink.
+// Until both have proven who they are the acceptor has a caller (Callers), not a link. Refuses an
+// introduction that CheckIntroduction refuses, and with a shared secret one without its proof.
+// Sends nothing. Home: control. Owner: PeerLink.
 #pragma once
 
 #include <string>

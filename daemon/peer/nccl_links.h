@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Route `nccl` and the links: it can be taken if the hellos agree (NcclBetween). Communicators are
+// Whether a link can take route `nccl`: if both hellos agree (NcclBetween). Communicators are
 // CommTable's. Home: control. Owner: LinkRoutes.
 #pragma once
 

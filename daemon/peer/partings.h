@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partings: what is kept of links whose other end we refuse, until the other end has closed or
-// kTimeout has passed. If it were closed at once, its end would be heard before the refusal. What
+// kTimeout has passed. A link that was closed at once could end before the peer has read why. What
 // is said on a parting counts no more.
 //
 // Owns the streams that we have opened; closes the connections on peer.sock, which the door owns.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which routes two daemons have between them, from what both said in their hellos.
-// `within_host`: each has received something from the other that only processes of one kernel can
-// pass on, so both are on one host. Pure.
+// `within_host`: each has received a descriptor from the other, which works on one host alone.
+// Pure.
 #pragma once
 
 #include <string>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of a GPU for a user that queues more than copies: vendor libraries take its handle. It
+// A CUDA stream for code that queues more than copies (NCCL by its handle, and kernels). It
 // comes with staging memory, with copies of pieces by the gather kernel, and with marks and
 // reports, which tell how much of what was queued is over. Marks can be waited for; a report is
 // seen without a call of the driver, also after the GPU was lost. Holds the context.
 //
-// Made and destroyed where blocking is allowed; the destructor waits for what is queued. Home: in
-// between, the lane that it was handed to.
+// Made and destroyed where blocking is allowed; the destructor waits for what is queued. Owner:
+// who made it. Home: in between, the lane or the compute thread that it was handed to.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class CudaKernel;
 
 class CudaStream {
  public:
-  static constexpr size_t kMarks = 8;                  // made and not reached, at most
+  static constexpr size_t kMarks = 8;  // most marks that are made and not yet reached
   static constexpr size_t kPieces = size_t{16} << 10;  // of one Copy, at most
 
   struct Options {
@@ -39,7 +39,7 @@ class CudaStream {
     // Whether what is queued here gives way to what other streams of the GPU queue. Marks and
     // reports of such a stream are made by a second stream, which follows it.
     bool background = false;
-    // For Report: a page of host memory, 4,096 bytes at a multiple of as many, which outlives the
+    // For Report: a page of host memory, 4,096 bytes, aligned to 4,096, which outlives the
     // stream. Null: there are no reports.
     std::byte* report_page = nullptr;
   };

@@ -32,7 +32,7 @@ absl::Status RunProgram(const compute::Program& program, const std::vector<std::
 // A run of a program's text by the daemon.
 struct DaemonRun {
   std::string text;
-  int64_t device = -1;  // a host device of the daemon; -1: its first
+  int64_t device = -1;  // a device of the daemon; -1: its first
   std::vector<std::string> bindings;
   // NAME=DEVICE:KEY, for buffers without a file: sent to that device once the job has made them, or
   // received from it before the job begins.

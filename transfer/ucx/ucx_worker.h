@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One UCX context and its worker. Owned by a channel of UcxChannels, whose lane drives it:
-// progressed, parked. Created for one list of UCX_TLS. UcxTransport (a Transport of Ferry) knows
-// what the requests mean. Home: the lane.
+// One UCX context and its worker. Owned by a channel of UcxChannels, whose lane polls it, and
+// sleeps on its descriptor. Created for one value of the setting UCX_TLS. UcxTransport (a Transport
+// of Ferry) knows what the requests mean. Home: the lane.
 #pragma once
 
 #include <functional>

@@ -371,8 +371,8 @@ typedef struct ferry_program ferry_program;
 
 enum { FERRY_FINGERPRINT_BYTES = 32 };
 
-/* Compiles a program's text for `device`, a host device of the daemon. Every problem is a violation
- * of the status, with field "text:LINE" or "text:LINE:COLUMN". */
+/* Compiles a program's text for `device`, a host device or a GPU of the daemon. Every problem is a
+ * violation of the status, with field "text:LINE" or "text:LINE:COLUMN". */
 FERRY_API ferry_status* ferry_program_compile(ferry_session* session, uint64_t device,
                                               const char* text, size_t text_bytes,
                                               ferry_program** program);
