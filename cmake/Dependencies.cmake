@@ -16,6 +16,8 @@ find_path(JSON_INCLUDE_DIR nlohmann/json.hpp REQUIRED)
 # The toolkit's headers, or what tools/setup unpacked of NVIDIA's wheel; the library is opened at run time.
 find_path(CUDA_INCLUDE_DIR cuda.h HINTS /usr/local/cuda/include $ENV{CUDA_PATH}/include
   ${PROJECT_SOURCE_DIR}/.cache/cuda/nvidia/cu13/include REQUIRED)
+find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDA_INCLUDE_DIR} ${PROJECT_SOURCE_DIR}/.cache/cuda/nvidia/cu13/include
+  REQUIRED)
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin $ENV{CUDA_PATH}/bin
   ${PROJECT_SOURCE_DIR}/.cache/cuda/nvidia/cu13/bin REQUIRED)
 find_library(JEMALLOC_LIBRARY jemalloc REQUIRED)

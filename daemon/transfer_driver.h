@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/executor.h"
 #include "base/home.h"
+#include "base/profiler_range.h"
 #include "daemon/comm_table.h"
 #include "daemon/failure_log.h"
 #include "daemon/local_devices.h"
@@ -337,6 +338,7 @@ class TransferDriver {
   absl::flat_hash_map<LocalDevice*, LaneWork> lane_work_;
   absl::flat_hash_map<PeerId, std::vector<PeerMessage>> to_peers_;  // collected in AfterTasks
   std::vector<TransferId> settling_;                                // collected in OnGroupsOver
+  absl::flat_hash_map<uint64_t, ProfilerRange> group_ranges_;  // by ticket; if a tool is attached
   absl::flat_hash_set<SessionId> touched_;  // sessions with endings since the last flush
   [[no_unique_address]] HomeChecker home_;
 };

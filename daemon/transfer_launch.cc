@@ -367,6 +367,7 @@ CommTable::Hooks TransferDriver::CommHooks() {
   hooks.group_over = [this](uint64_t group, const absl::Status& status) {
     FlightRecorder::Get().Record("group.over", group, static_cast<uint64_t>(status.code()), 0,
                                  status.ok() ? "" : ReasonName(ReasonOf(status)));
+    group_ranges_.erase(group);
     engine_.OnGroupDone(control_.Now(), group, status, &settling_);
   };
   hooks.evict = [this](const Clique& clique, bool busy) {
@@ -418,9 +419,13 @@ std::vector<GroupPart> TransferDriver::PartsOf(const GroupLaunch& launch) {
 void TransferDriver::LaunchGroup(const GroupLaunch& launch) {
   uint64_t bytes = 0;
   for (const GroupChunk& chunk : launch.chunks) bytes += chunk.bytes;
-  FlightRecorder::Get().Record("group.run", launch.ticket, launch.device.value(), bytes,
-                               absl::StrCat("GPUs ", launch.clique.low.value(), " and ",
-                                            launch.clique.high.value(), ", group ", launch.number));
+  const std::string name = absl::StrCat("GPUs ", launch.clique.low.value(), " and ",
+                                        launch.clique.high.value(), ", group ", launch.number);
+  FlightRecorder::Get().Record("group.run", launch.ticket, launch.device.value(), bytes, name);
+  if (ProfilerRange::IsProfiled()) {
+    group_ranges_[launch.ticket] =
+        ProfilerRange([&] { return absl::StrCat(name, ", ", bytes, " bytes"); });
+  }
   comms_.Launch(launch, PartsOf(launch));
 }
 

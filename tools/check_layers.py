@@ -93,6 +93,7 @@ LIBRARIES = [
     (r"yaml-cpp/.*", ["daemon", "daemon/config", "tests"]),
     (r"prometheus/.*", ["daemon", "daemon/rpc", "tests"]),
     (r"(spdlog|fmt)/.*", ["base", "tests"]),
+    (r"nvtx3/.*", ["base", "tests"]),
     (r"CLI/.*", ["daemon", "tools/ferryctl", "bench", "tests"]),
     (r"nlohmann/.*", ["daemon", "daemon/rpc", "tools/ferryctl", "bench", "tests"]),
     (r"openssl/.*", ["base", "compute/cuda", "compute/cuda/compile", "compute/program", "tools/ferryctl", "tests", "bench"]),

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/executor.h"
 
@@ -125,6 +127,10 @@ absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>
   run.begun = now_();
   run.work = job.program.work;
   run.account = job.account;
+  run.range = ProfilerRange([&] {
+    return absl::StrCat("job ", SessionOf(job.id).value(), "/", SequenceOf(job.id), ", program ",
+                        absl::BytesToHexString(job.program.fingerprint.substr(0, 8)));
+  });
   const bool lent = job.program.transfers.empty();
   const uint64_t kept = job.from_constants != nullptr ? job.program.from_constants_bytes() : 0;
   const uint64_t bytes = lent ? job.program.scratch_bytes() - kept : 0;

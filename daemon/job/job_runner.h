@@ -43,6 +43,7 @@
 #include "base/executor.h"
 #include "base/home.h"
 #include "base/ids.h"
+#include "base/profiler_range.h"
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/computer.h"
 #include "daemon/job/scratch.h"
@@ -239,6 +240,7 @@ class JobRunner : public Poller {
     absl::Duration took;        // once it is over
     ArmedJob* armed = nullptr;  // whose firing it is; null: a posted job
     Over over;                  // of a posted job
+    ProfilerRange range;        // from its beginning until it is over
   };
 
   // A job of the batch whose next firing may begin and does not wait for its turn yet; null if

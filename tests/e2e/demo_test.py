@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/demo as a bundle has it, on machines with two GPUs, one, and no NCCL, which the fakes are.
 
-demo_test.py BIN FAKE_CUDA FAKE_NCCL: BIN is the folder of ferryd and ferryctl.
+demo_test.py BIN FAKE_CUDA FAKE_NCCL FAKE_NVRTC: BIN is the folder of ferryd and ferryctl.
 """
 
 import os
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-BIN, FAKE_CUDA, FAKE_NCCL = sys.argv[1:4]
+BIN, FAKE_CUDA, FAKE_NCCL, FAKE_NVRTC = sys.argv[1:5]
 
 NVIDIA_SMI = """#!/bin/sh
 for i in $(seq "$GPUS"); do echo "GPU $((i - 1)): fake (UUID: GPU-$i-fake)"; done
@@ -22,7 +22,7 @@ for i in $(seq "$GPUS"); do echo "GPU $((i - 1)): fake (UUID: GPU-$i-fake)"; don
 
 
 class DemoTest(unittest.TestCase):
-    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL, visible=None):
+    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL, nvrtc=FAKE_NVRTC, visible=None):
         with tempfile.TemporaryDirectory() as bundle:
             for name in ("demo", "find-nccl"):
                 shutil.copy(os.path.join(ROOT, "tools", name), bundle)
@@ -37,6 +37,7 @@ class DemoTest(unittest.TestCase):
             environment = dict(
                 os.environ, PATH=tools + ":" + os.environ["PATH"], TMPDIR=bundle, GPUS=str(gpus),
                 FERRY_CUDA_LIBRARY=FAKE_CUDA, FERRY_NVML_LIBRARY=FAKE_CUDA, FERRY_NCCL_LIBRARY=nccl,
+                FERRY_NVRTC_LIBRARY=nvrtc,
                 FERRY_FAKE_CUDA=f"devices={gpus};seed={os.getpid()}")
             if visible is not None:
                 environment["CUDA_VISIBLE_DEVICES"] = visible
@@ -52,7 +53,7 @@ class DemoTest(unittest.TestCase):
         for what in ("file to file, cold", "ferryctl bench, one buffer, warm"):
             self.assertRegex(output, re.escape(what) + r" .* mapped\n .* nccl\n")
         self.assertRegex(output, r"\n1-3 +1 +1 +open ")  # the communicator
-        self.assertIn("the sums are right", output)
+        self.assertIn("demo: devices 1 and 3: 1,056 bytes travelled for 4,096, each way; the sums are right", output)
 
     def test_one_route_is_shown_alone_if_it_is_nccl(self):
         status, output = self.run_demo(2, "--route", "nccl")
@@ -65,9 +66,17 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertIn("demo: one GPU: nothing goes over nccl, which takes no two ranks on one GPU", output)
         self.assertEqual(output.count("demo: the files agree"), 1, output)
+        self.assertIn("demo: devices 1 and 2: 1,056 bytes", output)  # a GPU's program and a host's
         status, output = self.run_demo(1, "--route", "nccl")
         self.assertEqual(status, 2, output)
         self.assertIn("--route nccl takes two GPUs, and 1 can be seen here", output)
+
+    def test_without_a_compiler_of_kernels_the_job_is_shown_on_host_devices(self):
+        status, output = self.run_demo(1, nvrtc="/nowhere/libnvrtc.so")
+        self.assertEqual(status, 0, output)
+        self.assertIn("/nowhere/libnvrtc.so", output)
+        self.assertIn("demo: not shown on GPUs, for the reason above; on host devices", output)
+        self.assertIn("demo: devices 0 and 2: 1,056 bytes", output)
 
     def test_gpus_that_are_hidden_do_not_count(self):
         for visible, seen in (("1", 1), ("", 0), ("0,7,1", 1), ("GPU-1,GPU-9", 1), ("-1", 0)):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,6 +113,21 @@ TEST_F(GpuProgramTest, TheSameTextRunsOnAHostDevice) {
   for (int i = 0; i < kElements; ++i) {
     ASSERT_EQ(numbers[kElements + i], 3.0f * static_cast<float>(i)) << i;
   }
+}
+
+// The files go to the GPU by transfers within the daemon, and what the program writes comes back.
+TEST_F(GpuProgramTest, FerryctlRunsAProgramOverFiles) {
+  if (!Open()) return;
+  TemporaryDirectory directory;
+  const std::string text = directory / "triple.program", x = directory / "x", y = directory / "y";
+  std::ofstream(text) << Triple();
+  std::vector<float> numbers(kElements, 2.5f);
+  std::ofstream(x).write(reinterpret_cast<const char*>(numbers.data()), kBytes);
+  Ferryctl(absl::StrCat("program run ", text, " --daemon --device ", end_.device, " --bind x=", x,
+                        " --bind y=", y));
+  std::vector<float> got(kElements);
+  std::ifstream(y).read(reinterpret_cast<char*>(got.data()), kBytes);
+  EXPECT_EQ(got, std::vector<float>(kElements, 7.5f));
 }
 
 TEST_F(GpuProgramTest, APreparedJobIsFiredOftenAndInOrder) {

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "tools/ferryctl/admin_client.h"
 #include "tools/ferryctl/client.h"
+#include "tools/ferryctl/device_buffers.h"
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/program_list.h"
 #include "tools/ferryctl/program_run.h"
@@ -221,21 +222,24 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
   job.program = compiled;
   const std::vector<compute::Buffer> buffers = BuffersOf(compiled);
   ASSIGN_OR_RETURN(const std::set<std::string> moved, CheckMoves(buffers, job.sends, job.receives));
-  ArenaPtr arena;
+  std::optional<DeviceBuffers> memory;
   return RunOverFiles(
       buffers, given.bindings, moved,
       [&](uint64_t bytes) -> absl::StatusOr<std::byte*> {
-        ASSIGN_OR_RETURN(arena,
-                         CreateArena(session.get(), job.device, std::max<uint64_t>(bytes, 1)));
-        return DataOf(arena);
+        ASSIGN_OR_RETURN(memory,
+                         DeviceBuffers::Make(session.get(), job.device, bytes, job.patience));
+        return memory->data();
       },
       [&](const std::vector<absl::Span<std::byte>>& spans) -> absl::Status {
         std::vector<ferry_binding> bound;
         for (size_t i = 0; i < spans.size(); ++i) {
-          const auto offset = static_cast<uint64_t>(spans[i].data() - DataOf(arena));
-          bound.push_back({buffers[i].name.c_str(), {arena.get(), offset, spans[i].size()}, 0});
+          const auto offset = static_cast<uint64_t>(spans[i].data() - memory->data());
+          bound.push_back(
+              {buffers[i].name.c_str(), {memory->arena().get(), offset, spans[i].size()}, 0});
         }
-        return RunJob(job, bound);
+        RETURN_IF_ERROR(memory->Upload());
+        RETURN_IF_ERROR(RunJob(job, bound));
+        return memory->Download();
       });
 }
 
