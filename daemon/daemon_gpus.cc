@@ -199,6 +199,8 @@ void Daemon::Impl::MakeGpuCompute() {
   options.compiler.program = compute::FindCompiler();
   options.compiler.nvrtc = config.devices.nvrtc_library;
   options.cache = config.devices.kernel_cache;
+  options.tiers = true;
+  options.problem = [](const std::string& text) { FERRY_LOG(warn, "kernels.full", "{}", text); };
   kernels = std::make_unique<compute::KernelStore>(std::move(options));
   for (const std::string& warning : kernels->warnings()) {
     FERRY_LOG(warn, "kernels.cache", "{}", warning);

@@ -48,7 +48,7 @@ class RealGpu : public fc::testing::GpuMachine {
     for (CUmodule module : modules_) api_.unload(module);
   }
 
-  void Load(const fc::NvrtcApi& nvrtc, const fc::GpuPlan& plan) {
+  void Load(const fc::NvrtcApi& nvrtc, const fc::GpuPlan& plan, fc::Tier tier = fc::Tier::kFull) {
     std::string text;
     std::vector<std::string> names;
     for (const fc::GpuKernel& kernel : plan.kernels) {
@@ -57,7 +57,7 @@ class RealGpu : public fc::testing::GpuMachine {
       names.push_back(kernel.name);
     }
     if (names.empty()) return;
-    const absl::StatusOr<fc::CompiledKernel> made = fc::CompileKernel(nvrtc, text, plan.arch);
+    const absl::StatusOr<fc::CompiledKernel> made = fc::CompileKernel(nvrtc, text, plan.arch, tier);
     ASSERT_TRUE(made.ok()) << made.status();
     CUmodule module = nullptr;
     ASSERT_EQ(api_.load(&module, made->cubin.data()), CUDA_SUCCESS);
@@ -140,7 +140,8 @@ class GpuKernelTest : public GpuTest {
   }
 
   // With memory as it is at first, and after the program.
-  void Compare(const fc::Program& program, uint64_t seed, const fc::CodeOptions& code = {}) {
+  void Compare(const fc::Program& program, uint64_t seed, const fc::CodeOptions& code = {},
+               fc::Tier tier = fc::Tier::kFull) {
     if (nvrtc_ == nullptr) return;
     fc::GpuOptions options;
     options.code = code;
@@ -148,7 +149,7 @@ class GpuKernelTest : public GpuTest {
     const absl::StatusOr<fc::GpuPlan> plan = fc::MakeGpuPlan(program, arch_, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     RealGpu gpu(*driver_, api_);
-    gpu.Load(*nvrtc_, *plan);
+    gpu.Load(*nvrtc_, *plan, tier);
     std::vector<fc::testing::Memory> reference;
     for (Bytes& bytes : fc::testing::RandomBuffers(program, seed)) {
       reference.emplace_back(std::move(bytes));
@@ -197,6 +198,20 @@ TEST_F(GpuKernelTest, TemplatesAreAsTheReferenceSays) {
 TEST_F(GpuKernelTest, ChecksumsAndDeltasAreAsTheReferenceSays) {
   const std::vector<fc::Program> programs = fc::testing::BytePrograms();
   for (size_t i = 0; i < programs.size() && !HasFailure(); ++i) Compare(programs[i], i);
+}
+
+// What runs until kernels are compiled in full.
+TEST_F(GpuKernelTest, FirstTiersAreAsTheReferenceSays) {
+  std::vector<fc::Program> programs;
+  const std::vector<fc::Program> all = fc::testing::KernelPrograms();
+  for (size_t i = 2; i < all.size(); i += 9) programs.push_back(all[i]);
+  for (fc::Program& program : fc::testing::BytePrograms()) programs.push_back(std::move(program));
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    programs.push_back(fc::Simplify(fc::testing::Weaver(seed, 4).Make()));
+  }
+  for (size_t i = 0; i < programs.size() && !HasFailure(); ++i) {
+    Compare(programs[i], i, fc::kFirstTierCode[0], fc::Tier::kFirst);
+  }
 }
 
 // More blocks of threads than one adds up at a time; what the host makes of it, the GPU makes too.

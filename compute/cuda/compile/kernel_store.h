@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the machine code of kernels: in this process's memory, in a cache on disk, or else by the
-// compiler. Kernels whose sources differ only in the name are one kernel.
+// Finds the machine code of kernels: in this process's memory, in a cache on disk, in what a
+// package brings, or else by the compiler. Kernels whose sources differ only in the name are one
+// kernel. With tiers, a kernel may be compiled in the background, while another one does its work.
 //
 // Example: a plan has the kernels "scaled_e49e09bf" and "sum_0c1d...". The first call compiles each
 // of them (some 30 ms). Later calls find both, as do other processes that use the same directory.
@@ -8,7 +9,9 @@
 // Calls may wait for the compiler. Home: the thread that makes the first call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,8 +22,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/home.h"
+#include "compute/cuda/compile/background_compiler.h"
 #include "compute/cuda/compile/compile_child.h"
 #include "compute/cuda/compile/cubin_cache.h"
+#include "compute/cuda/compile/stored_kernel.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/gpu_plan.h"
 
@@ -33,9 +38,16 @@ class KernelStore {
  public:
   struct Options {
     CompileChild::Options compiler;
-    std::vector<std::string> read_only;  // directories that are searched first
+    std::vector<std::string> read_only;  // directories that are searched last
     std::string cache;                   // a directory of the process's own; empty: none
     uint64_t cache_bytes = CubinCache::kMostBytes;
+    bool tiers = false;  // whether programs may run by first tiers until their kernels are there
+    // With tiers: told once of each kernel that stays as its first tier is, and why. Called on a
+    // thread of the store's.
+    std::function<void(const std::string& text)> problem = nullptr;
+    // For tests. With tiers: called on that thread before each kernel is compiled in the
+    // background.
+    std::function<void()> before_full = nullptr;
   };
   // Problems with directories go to warnings(): without a directory kernels are compiled more
   // often.
@@ -48,12 +60,37 @@ class KernelStore {
     absl::Duration took;
   };
   // Errors: as CompileChild::Compile.
-  absl::StatusOr<Got> Get(const GpuKernel& kernel, const GpuArch& arch);
+  absl::StatusOr<Got> Get(const GpuKernel& kernel, const GpuArch& arch, Tier tier = Tier::kFull);
+  // The kernel without compiling it: it has code if that was found. It lives as long as the store.
+  absl::StatusOr<const StoredKernel*> Find(const GpuKernel& kernel, const GpuArch& arch);
+  // Has it compiled in the background, unless it has code, or was asked for so before. Only with
+  // tiers.
+  absl::Status Later(const GpuKernel& kernel, const GpuArch& arch);
+  bool tiers() const { return background_ != nullptr; }
 
   // Problems that are no errors, each once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
+  // Since the store was made. Any thread.
+  struct Counts {
+    uint64_t compiled = 0;        // in full, also in the background
+    uint64_t compiled_first = 0;  // of the first tier
+    uint64_t failed = 0;          // in full, also in the background
+    uint64_t failed_first = 0;
+    uint64_t found = 0;    // on disk, of either tier
+    uint64_t waiting = 0;  // for being compiled in the background, now
+  };
+  Counts counts() const;
+
  private:
+  struct Entry {
+    StoredKernel kernel;
+    bool later = false;  // it was given to the background
+  };
+
+  absl::StatusOr<std::string> KeyOf(const GpuKernel& kernel, const GpuArch& arch, Tier tier);
+  // The entry of the key, which is looked for on disk if it is new; `from` says where its code is.
+  Entry& EntryOf(const std::string& key, From& from);
   std::optional<CompiledKernel> FindOnDisk(const std::string& key);
   void Warn(const absl::Status& status);
 
@@ -61,9 +98,12 @@ class KernelStore {
   std::vector<CubinCache> read_only_;
   std::optional<CubinCache> cache_;
   // By KernelKey.
-  absl::flat_hash_map<std::string, std::unique_ptr<const CompiledKernel>> known_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Entry>> known_;
   std::vector<std::string> warnings_;
+  std::atomic<uint64_t> compiled_[2] = {}, failed_[2] = {};  // by Tier
+  std::atomic<uint64_t> found_{0};
   [[no_unique_address]] HomeChecker home_;
+  std::unique_ptr<BackgroundCompiler> background_;  // the last: it publishes in `known_`
 };
 
 }  // namespace ferry::compute

@@ -40,15 +40,11 @@ GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuA
   return plan.ok() ? *std::move(plan) : GpuPlan();
 }
 
-// Compares many programs with the reference, with one run of the compiler.
-void CompareAll(
-    const std::vector<Program>& programs, bool library = false, const GpuArch& arch = kGpuArchs[0],
-    uint32_t alignment = 256,
+// Compares plans of programs with the reference, with one run of the compiler.
+void ComparePlans(
+    const std::vector<Program>& programs, const std::vector<GpuPlan>& plans,
     const testing::HostKernels::Compiler& compiler = testing::HostKernels::OwnCompiler()) {
-  std::vector<GpuPlan> plans;
   std::vector<const GpuPlan*> pointers;
-  for (const Program& program : programs)
-    plans.push_back(PlanOf(program, library, arch, alignment));
   for (const GpuPlan& plan : plans) pointers.push_back(&plan);
   const std::unique_ptr<testing::HostKernels> kernels =
       testing::HostKernels::Make(pointers, compiler);
@@ -68,6 +64,59 @@ void CompareAll(
     }
   }
 }
+
+// The same for many programs.
+void CompareAll(
+    const std::vector<Program>& programs, bool library = false, const GpuArch& arch = kGpuArchs[0],
+    uint32_t alignment = 256,
+    const testing::HostKernels::Compiler& compiler = testing::HostKernels::OwnCompiler()) {
+  std::vector<GpuPlan> plans;
+  for (const Program& program : programs)
+    plans.push_back(PlanOf(program, library, arch, alignment));
+  ComparePlans(programs, plans, compiler);
+}
+
+// The plan with launches of the first tier in place of every `nth` one that has such.
+class FirstTier {
+ public:
+  explicit FirstTier(uint32_t nth) : nth_(nth) {}
+
+  GpuPlan Of(const Program& program, uint32_t alignment = 256) {
+    GpuOptions options;
+    options.buffer_alignment = alignment;
+    options.library_products = false;
+    options.first_tier = true;
+    absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, kGpuArchs[0], options);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    Replace(plan->commands, *plan);
+    return *std::move(plan);
+  }
+  uint32_t replaced() const { return replaced_; }
+  uint32_t without() const { return without_; }
+
+ private:
+  void Replace(std::vector<GpuCommand>& commands, GpuPlan& plan) {
+    for (GpuCommand& command : commands) {
+      Replace(command.body, plan);
+      if (command.kind != GpuCommand::Kind::kLaunch) continue;
+      without_ += command.first ? 0 : 1;
+      if (!command.first || ++seen_ % nth_ != 0) continue;
+      ++replaced_;
+      const GpuKernel& kernel = plan.first_kernels[command.first->kernel];
+      const auto known =
+          std::find_if(plan.kernels.begin(), plan.kernels.end(),
+                       [&](const GpuKernel& other) { return other.name == kernel.name; });
+      command.kernel = static_cast<uint32_t>(known - plan.kernels.begin());
+      if (known == plan.kernels.end()) plan.kernels.push_back(kernel);
+      command.blocks = command.first->blocks;
+      command.threads = command.first->threads;
+      command.arguments = command.first->arguments;
+    }
+  }
+
+  const uint32_t nth_;
+  uint32_t seen_ = 0, replaced_ = 0, without_ = 0;
+};
 
 void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
   std::vector<Program> programs;
@@ -97,6 +146,25 @@ TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
 TEST(GpuRunTest, ChecksumsAndDeltasAreAsTheReferenceSays) {
   CompareAll(testing::BytePrograms());
   CompareAll(testing::BytePrograms(), false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// What runs until kernels are compiled in full, all of it or some, gives the same bits.
+TEST(GpuRunTest, FirstTiersAreAsTheReferenceSays) {
+  for (const uint32_t nth : {1, 2}) {
+    std::vector<Program> programs;
+    const std::vector<Program> all = testing::KernelPrograms();
+    for (size_t i = 0; i < all.size(); i += nth == 1 ? 2 : 5) programs.push_back(all[i]);
+    for (Program& program : testing::BytePrograms()) programs.push_back(std::move(program));
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
+    }
+    FirstTier tier(nth);
+    std::vector<GpuPlan> plans;
+    for (const Program& program : programs) plans.push_back(tier.Of(program, nth == 1 ? 256 : 16));
+    EXPECT_GT(tier.replaced(), 50u);
+    EXPECT_LT(tier.without(), tier.replaced() / 20);
+    ComparePlans(programs, plans);
+  }
 }
 
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }

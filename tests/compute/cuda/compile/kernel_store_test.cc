@@ -5,8 +5,11 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "tests/compute/cuda/compile/kernels.h"
+#include "tests/support/await.h"
 
 namespace ferry::compute {
 namespace {
@@ -54,7 +57,63 @@ TEST_F(KernelStoreTest, TheEntryIsTheStoresOwn) {
   EXPECT_EQ(got->kernel->cubin.find("secret_label"), std::string::npos);
 }
 
-TEST_F(KernelStoreTest, WhatAPackageBringsIsLookedIntoFirst) {
+// As far as a process can wait for the background.
+void AwaitBackground(const KernelStore& store) {
+  EXPECT_TRUE(ferry::testing::Await([&] { return store.counts().waiting == 0; }));
+}
+
+TEST_F(KernelStoreTest, TiersAreKernelsOfTheirOwnAndTheFullOneComesInTheBackground) {
+  SKIP_WITHOUT_NVRTC();
+  KernelStore::Options options = Options();
+  options.tiers = true;
+  absl::Notification go;
+  options.before_full = [&] { go.WaitForNotification(); };
+  KernelStore store(options);
+  const absl::StatusOr<const StoredKernel*> full = store.Find(Adding(1), kGpuArchs[0]);
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ((*full)->code(), nullptr);
+  const auto first = store.Get(Adding(1), kGpuArchs[0], Tier::kFirst);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->from, From::kCompiler);
+  ASSERT_TRUE(store.Later(Adding(1), kGpuArchs[0]).ok());
+  ASSERT_TRUE(store.Later(Adding(1), kGpuArchs[0]).ok());
+  EXPECT_EQ(store.counts().waiting, 1u);
+  EXPECT_EQ((*full)->code(), nullptr);
+  go.Notify();
+  AwaitBackground(store);
+  ASSERT_NE((*full)->code(), nullptr);
+  EXPECT_NE((*full)->code(), first->kernel);
+  EXPECT_EQ(store.Get(Adding(1), kGpuArchs[0])->from, From::kMemory);
+  EXPECT_EQ(store.counts().compiled, 1u);
+  EXPECT_EQ(store.counts().compiled_first, 1u);
+
+  KernelStore next(options);  // both are on disk
+  EXPECT_EQ(next.Get(Adding(1), kGpuArchs[0], Tier::kFirst)->from, From::kDisk);
+  EXPECT_NE((*next.Find(Adding(1), kGpuArchs[0]))->code(), nullptr);
+  EXPECT_EQ(next.counts().found, 2u);
+}
+
+// The child that hangs is killed when the store goes, long before its time is up.
+TEST_F(KernelStoreTest, AStoreThatGoesWaitsForNoBackground) {
+  SKIP_WITHOUT_NVRTC();
+  KernelStore::Options options = Options();
+  options.tiers = true;
+  options.cache.clear();
+  absl::Notification begun;
+  options.before_full = [&] {
+    if (!begun.HasBeenNotified()) begun.Notify();
+  };
+  KernelStore store(options);
+  std::string slow = absl::StrCat("extern \"C\" __global__ void ", kEntryPlace, "(float* x) {\n");
+  for (int i = 0; i < 40000; ++i) {
+    absl::StrAppend(&slow, "x[", i, "] = sinf(x[", i, "] * x[", i + 1, "]);\n");
+  }
+  ASSERT_TRUE(store.Later({"slow", slow + "}"}, kGpuArchs[0]).ok());
+  ASSERT_TRUE(store.Later(Adding(1), kGpuArchs[0]).ok());
+  begun.WaitForNotification();
+}
+
+TEST_F(KernelStoreTest, WhatAPackageBringsIsLookedIntoLast) {
   SKIP_WITHOUT_NVRTC();
   KernelStore maker(Options());
   ASSERT_EQ(FromOf(maker, Adding(1)), From::kCompiler);
