@@ -60,9 +60,11 @@ void ExportKernels(const compute::KernelStore* kernels,
   AddSample(compiled, {{"tier", "full"}, {"result", "ok"}}, AsDouble(counts.compiled));
   AddSample(compiled, {{"tier", "full"}, {"result", "error"}}, AsDouble(counts.failed));
   families.push_back(std::move(compiled));
-  families.push_back(CounterFamily("ferry_kernels_found_total",
-                                   "Kernels of GPUs that were read from disk, not compiled",
-                                   AsDouble(counts.found)));
+  prometheus::MetricFamily found =
+      Counters("ferry_kernels_found_total", "Kernels of GPUs that were read, not compiled");
+  AddSample(found, {{"where", "cache"}}, AsDouble(counts.found));
+  AddSample(found, {{"where", "package"}}, AsDouble(counts.packaged));
+  families.push_back(std::move(found));
   families.push_back(GaugeFamily("ferry_kernels_waiting",
                                  "Kernels that run by their first tier until they are compiled",
                                  AsDouble(counts.waiting)));

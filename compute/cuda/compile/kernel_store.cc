@@ -7,22 +7,23 @@
 #include "absl/strings/str_replace.h"
 #include "base/executor.h"
 #include "base/status.h"
+#include "compute/cuda/compile/packaged_kernels.h"
 #include "compute/cuda/kernel_code.h"
 
 namespace ferry::compute {
-namespace {
-
 std::string StoredSource(const GpuKernel& kernel) {
   return absl::StrReplaceAll(kernel.source, {{kEntryPlace, kStoredEntry}});
 }
 
-}  // namespace
+std::string PackagedKey(const GpuKernel& kernel, const GpuArch& arch, Tier tier) {
+  return KernelKey(kernel.source, CompileOptions(arch, tier), kPackagedVersion);
+}
 
 KernelStore::KernelStore(Options options) : child_(options.compiler) {
-  for (const std::string& path : options.read_only) {
+  for (const std::string& path : options.packaged) {
     absl::StatusOr<CubinCache> opened = CubinCache::Open(path, CubinCache::Access::kReadOnly);
     if (opened.ok()) {
-      read_only_.push_back(*std::move(opened));
+      packaged_.push_back(*std::move(opened));
     } else {
       Warn(opened.status());
     }
@@ -42,20 +43,32 @@ KernelStore::KernelStore(Options options) : child_(options.compiler) {
       std::move(options.problem), std::move(options.before_full)});
 }
 
-absl::StatusOr<std::string> KernelStore::KeyOf(const GpuKernel& kernel, const GpuArch& arch,
-                                               Tier tier) {
+absl::Status KernelStore::NameEntry(const GpuKernel& kernel, const GpuArch& arch, Tier tier,
+                                    Entry& entry) {
+  if (!entry.key.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string version, child_.Version());
-  return KernelKey(kernel.source, CompileOptions(arch, tier), version);
+  entry.key = KernelKey(kernel.source, CompileOptions(arch, tier), version);
+  return absl::OkStatus();
 }
 
-KernelStore::Entry& KernelStore::EntryOf(const std::string& key, From& from) {
-  std::unique_ptr<Entry>& entry = known_[key];
+KernelStore::Entry& KernelStore::EntryOf(const GpuKernel& kernel, const GpuArch& arch, Tier tier,
+                                         From& from) {
+  const std::string name = PackagedKey(kernel, arch, tier);
+  std::unique_ptr<Entry>& entry = known_[name];
   from = From::kMemory;
   if (entry != nullptr) return *entry;
   entry = std::make_unique<Entry>();
-  if (std::optional<CompiledKernel> found = FindOnDisk(key)) {
+  std::optional<CompiledKernel> found;
+  // Without NVRTC the cache's names are not known; what is packed may be there all the same.
+  if (cache_ && NameEntry(kernel, arch, tier, *entry).ok()) found = cache_->Find(entry->key);
+  if (found) found_.fetch_add(1, std::memory_order_relaxed);
+  for (CubinCache& package : packaged_) {
+    if (found) break;
+    found = package.Find(name);
+    if (found) found_packaged_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (found) {
     entry->kernel.Publish(*std::move(found));
-    found_.fetch_add(1, std::memory_order_relaxed);
     from = From::kDisk;
   }
   return *entry;
@@ -65,38 +78,36 @@ absl::StatusOr<KernelStore::Got> KernelStore::Get(const GpuKernel& kernel, const
                                                   Tier tier) {
   home_.Check();
   const absl::Time began = MonotonicNow();
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(kernel, arch, tier));
   Got got;
-  StoredKernel& stored = EntryOf(key, got.from).kernel;
-  if (stored.code() == nullptr) {
+  Entry& entry = EntryOf(kernel, arch, tier, got.from);
+  if (entry.kernel.code() == nullptr) {
+    RETURN_IF_ERROR(NameEntry(kernel, arch, tier, entry));
     absl::StatusOr<CompiledKernel> made = child_.Compile(StoredSource(kernel), arch, tier);
     auto& counted = made.ok() ? compiled_ : failed_;
     counted[static_cast<size_t>(tier)].fetch_add(1, std::memory_order_relaxed);
     RETURN_IF_ERROR(made.status());
-    if (cache_) Warn(cache_->Add(key, *made));
-    stored.Publish(*std::move(made));
+    if (cache_) Warn(cache_->Add(entry.key, *made));
+    entry.kernel.Publish(*std::move(made));
     got.from = From::kCompiler;
   }
-  got.kernel = stored.code();
+  got.kernel = entry.kernel.code();
   got.took = MonotonicNow() - began;
   return got;
 }
 
-absl::StatusOr<const StoredKernel*> KernelStore::Find(const GpuKernel& kernel,
-                                                      const GpuArch& arch) {
+const StoredKernel* KernelStore::Find(const GpuKernel& kernel, const GpuArch& arch) {
   home_.Check();
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(kernel, arch, Tier::kFull));
   From from;
-  return &EntryOf(key, from).kernel;
+  return &EntryOf(kernel, arch, Tier::kFull, from).kernel;
 }
 
 absl::Status KernelStore::Later(const GpuKernel& kernel, const GpuArch& arch) {
   home_.Check();
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(kernel, arch, Tier::kFull));
   From from;
-  Entry& entry = EntryOf(key, from);
+  Entry& entry = EntryOf(kernel, arch, Tier::kFull, from);
+  RETURN_IF_ERROR(NameEntry(kernel, arch, Tier::kFull, entry));
   if (entry.kernel.code() != nullptr || std::exchange(entry.later, true)) return absl::OkStatus();
-  background_->Add(entry.kernel, key, StoredSource(kernel), arch);
+  background_->Add(entry.kernel, entry.key, StoredSource(kernel), arch);
   return absl::OkStatus();
 }
 
@@ -110,21 +121,12 @@ KernelStore::Counts KernelStore::counts() const {
   counts.failed = of(failed_, Tier::kFull);
   counts.failed_first = of(failed_, Tier::kFirst);
   counts.found = found_.load(std::memory_order_relaxed);
+  counts.packaged = found_packaged_.load(std::memory_order_relaxed);
   if (background_ == nullptr) return counts;
   counts.compiled += background_->compiled();
   counts.failed += background_->failed();
   counts.waiting = background_->waiting();
   return counts;
-}
-
-std::optional<CompiledKernel> KernelStore::FindOnDisk(const std::string& key) {
-  if (cache_) {
-    if (std::optional<CompiledKernel> found = cache_->Find(key)) return found;
-  }
-  for (CubinCache& cache : read_only_) {
-    if (std::optional<CompiledKernel> found = cache.Find(key)) return found;
-  }
-  return std::nullopt;
 }
 
 void KernelStore::Warn(const absl::Status& status) {

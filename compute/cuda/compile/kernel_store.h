@@ -34,12 +34,18 @@ namespace ferry::compute {
 // The name of the one kernel in a store's machine code; it has nothing of a label.
 inline constexpr char kStoredEntry[] = "ferry_kernel";
 
+// The kernel's source with kStoredEntry for its name.
+std::string StoredSource(const GpuKernel& kernel);
+// Its name in what a package brings.
+std::string PackagedKey(const GpuKernel& kernel, const GpuArch& arch, Tier tier = Tier::kFull);
+
 class KernelStore {
  public:
   struct Options {
     CompileChild::Options compiler;
-    std::vector<std::string> read_only;  // directories that are searched last
-    std::string cache;                   // a directory of the process's own; empty: none
+    // Directories that a package brings, which are searched last (packaged_kernels.h).
+    std::vector<std::string> packaged;
+    std::string cache;  // a directory of the process's own; empty: none
     uint64_t cache_bytes = CubinCache::kMostBytes;
     bool tiers = false;  // whether programs may run by first tiers until their kernels are there
     // With tiers: told once of each kernel that stays as its first tier is, and why. Called on a
@@ -59,10 +65,10 @@ class KernelStore {
     From from = From::kMemory;
     absl::Duration took;
   };
-  // Errors: as CompileChild::Compile.
+  // Errors: as CompileChild::Compile. What is known, or a package brings, needs no compiler.
   absl::StatusOr<Got> Get(const GpuKernel& kernel, const GpuArch& arch, Tier tier = Tier::kFull);
   // The kernel without compiling it: it has code if that was found. It lives as long as the store.
-  absl::StatusOr<const StoredKernel*> Find(const GpuKernel& kernel, const GpuArch& arch);
+  const StoredKernel* Find(const GpuKernel& kernel, const GpuArch& arch);
   // Has it compiled in the background, unless it has code, or was asked for so before. Only with
   // tiers.
   absl::Status Later(const GpuKernel& kernel, const GpuArch& arch);
@@ -77,31 +83,33 @@ class KernelStore {
     uint64_t compiled_first = 0;  // of the first tier
     uint64_t failed = 0;          // in full, also in the background
     uint64_t failed_first = 0;
-    uint64_t found = 0;    // on disk, of either tier
-    uint64_t waiting = 0;  // for being compiled in the background, now
+    uint64_t found = 0;     // in the cache, of either tier
+    uint64_t packaged = 0;  // in what a package brings
+    uint64_t waiting = 0;   // for being compiled in the background, now
   };
   Counts counts() const;
 
  private:
   struct Entry {
     StoredKernel kernel;
+    std::string key;     // in the cache; empty: not known, since there was no NVRTC
     bool later = false;  // it was given to the background
   };
 
-  absl::StatusOr<std::string> KeyOf(const GpuKernel& kernel, const GpuArch& arch, Tier tier);
-  // The entry of the key, which is looked for on disk if it is new; `from` says where its code is.
-  Entry& EntryOf(const std::string& key, From& from);
-  std::optional<CompiledKernel> FindOnDisk(const std::string& key);
+  // The kernel's entry. If that is new its code is looked for on disk; `from` says where it is.
+  Entry& EntryOf(const GpuKernel& kernel, const GpuArch& arch, Tier tier, From& from);
+  // Sets the entry's key. Errors: as CompileChild::Version.
+  absl::Status NameEntry(const GpuKernel& kernel, const GpuArch& arch, Tier tier, Entry& entry);
   void Warn(const absl::Status& status);
 
   CompileChild child_;
-  std::vector<CubinCache> read_only_;
+  std::vector<CubinCache> packaged_;
   std::optional<CubinCache> cache_;
-  // By KernelKey.
+  // By PackagedKey, which needs no compiler to be asked for its version.
   absl::flat_hash_map<std::string, std::unique_ptr<Entry>> known_;
   std::vector<std::string> warnings_;
   std::atomic<uint64_t> compiled_[2] = {}, failed_[2] = {};  // by Tier
-  std::atomic<uint64_t> found_{0};
+  std::atomic<uint64_t> found_{0}, found_packaged_{0};
   [[no_unique_address]] HomeChecker home_;
   std::unique_ptr<BackgroundCompiler> background_;  // the last: it publishes in `known_`
 };

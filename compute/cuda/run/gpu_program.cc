@@ -32,13 +32,18 @@ struct FirstTiers {
 
 }  // namespace
 
-absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
-                                            KernelStore& store) {
+absl::StatusOr<GpuPlan> GpuProgram::Plan(const Program& program, const GpuArch& arch,
+                                         bool first_tier) {
   GpuOptions options;
   options.buffer_alignment = kBufferAlignment;
   options.library_products = false;
-  options.first_tier = store.tiers();
-  ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
+  options.first_tier = first_tier;
+  return MakeGpuPlan(program, arch, options);
+}
+
+absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
+                                            KernelStore& store) {
+  ASSIGN_OR_RETURN(GpuPlan plan, Plan(program, arch, store.tiers()));
   GpuProgram made(std::move(plan));
   RETURN_IF_ERROR(made.FindKernels(store));
   return made;
@@ -50,14 +55,10 @@ absl::Status GpuProgram::FindKernels(KernelStore& store) {
   has_first_.resize(plan_.kernels.size());
   for (uint32_t i = 0; i < plan_.kernels.size(); ++i) {
     const GpuKernel& kernel = plan_.kernels[i];
-    absl::StatusOr<const StoredKernel*> found = store.Find(kernel, plan_.arch);
-    absl::Status status = found.status();
-    if (status.ok()) {
-      codes_.push_back(*found);
-      if ((*found)->code() != nullptr) continue;
-      const bool may = store.tiers() && !first.lacks[i] && !first.of[i].empty();
-      status = Compile(i, may ? first.of[i] : std::vector<uint32_t>(), store);
-    }
+    codes_.push_back(store.Find(kernel, plan_.arch));
+    if (codes_.back()->code() != nullptr) continue;
+    const bool may = store.tiers() && !first.lacks[i] && !first.of[i].empty();
+    const absl::Status status = Compile(i, may ? first.of[i] : std::vector<uint32_t>(), store);
     if (!status.ok()) return Annotate(status, absl::StrCat("kernel ", kernel.name));
   }
   return absl::OkStatus();

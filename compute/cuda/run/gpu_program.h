@@ -30,6 +30,10 @@ class GpuProgram {
   static absl::StatusOr<GpuProgram> Make(const Program& program, const GpuArch& arch,
                                          KernelStore& store);
 
+  // The plan that Make makes, without `first_tier`.
+  static absl::StatusOr<GpuPlan> Plan(const Program& program, const GpuArch& arch,
+                                      bool first_tier = false);
+
   const GpuPlan& plan() const { return plan_; }
   uint64_t scratch_bytes() const { return plan_.scratch_bytes; }
   // The commands of the plan's steps from `begin` to before `end`.
