@@ -125,6 +125,38 @@ Case Transpose() {
   return made;
 }
 
+// What attention makes of one product, and what goes into one: queries, keys and values of 8,192
+// tokens, from three buffers into one, and back.
+Case Projections(bool concatenates) {
+  constexpr uint64_t kPart = uint64_t{8192} * 4096 * 2;
+  Case made{concatenates ? "concatenate QKV, bf16[8192,3x4096]" : "slice QKV, bf16[8192,3x4096]",
+            "",
+            {},
+            0.9};
+  std::string body = concatenates ? "" : "%x = input @x : bf16[8192,12288]\n";
+  if (!concatenates) made.buffers.push_back({"x", 3 * kPart});
+  for (int i = 0; i < 3; ++i) {
+    made.buffers.push_back({absl::StrCat("p", i), kPart});
+    if (concatenates) {
+      absl::StrAppend(&body, "%p", i, " = input @p", i, " : bf16[8192,4096]\n");
+    } else {
+      absl::StrAppend(&body, "%p", i, " = slice %x start=[0,", 4096 * i, "] limit=[8192,",
+                      4096 * (i + 1), "] : bf16[8192,4096]\nstore @p", i, ", %p", i, "\n");
+    }
+  }
+  if (concatenates) {
+    made.buffers.push_back({"y", 3 * kPart});
+    body += "%y = concatenate %p0, %p1, %p2 dimension=1\nstore @y, %y\n";
+  }
+  made.text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    const bool read = concatenates ? name != "y" : name == "x";
+    absl::StrAppend(&made.text, "buffer @", name, read ? " read " : " write ", bytes, "\n");
+  }
+  made.text += body;
+  return made;
+}
+
 // A delta of 1 GiB, of which one block of 4 KiB in 50 has changed.
 constexpr uint64_t kDeltaBytes = uint64_t{1} << 30;
 constexpr uint64_t kDeltaBlocks = kDeltaBytes / 4096;
@@ -422,8 +454,9 @@ class ProgramBench {
 absl::Status MeasurePrograms(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
                              Report& report) {
   ProgramBench bench(driver, nodes, rounds, report);
-  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose(), Checksum(),
-                           DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
+  for (const Case& made :
+       {Chain(), Softmax(), RmsNorm(), Quantise(), Transpose(), Projections(true),
+        Projections(false), Checksum(), DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
     RETURN_IF_ERROR(bench.Run(made, false));
   }
   RETURN_IF_ERROR(bench.Run(Tiny(), true));

@@ -167,6 +167,72 @@ TEST(GpuRunTest, FirstTiersAreAsTheReferenceSays) {
   }
 }
 
+// Concatenates [rows, n] for each n of `parts`, and cuts the same parts out of the whole again.
+Program PartsOf(const std::string& type, int rows, const std::vector<int>& parts, bool adds) {
+  int all = 0;
+  std::string buffers, cuts, names;
+  const int bits = InfoOf(*DTypeOf(type)).bits;
+  const auto bytes = [&](int columns) { return std::to_string(rows * columns * bits / 8); };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string n = std::to_string(i);
+    const std::string shape =
+        " : " + type + "[" + std::to_string(rows) + "," + std::to_string(parts[i]) + "]\n";
+    buffers += "buffer @x" + n + " read " + bytes(parts[i]) + "\nbuffer @y" + n + " write " +
+               bytes(parts[i]) + "\n";
+    names += (i == 0 ? "%x" : ", %x") + n;
+    cuts += "%c" + n + " = slice %w start=[0," + std::to_string(all) + "] limit=[" +
+            std::to_string(rows) + "," + std::to_string(all + parts[i]) + "]" + shape + "store @y" +
+            n + ", %c" + n + "\n";
+    all += parts[i];
+  }
+  std::string text = "program 1\n" + buffers + "buffer @whole write " + bytes(all) +
+                     "\nbuffer @from read " + bytes(all) + "\n";
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string n = std::to_string(i);
+    const std::string of =
+        type + "[" + std::to_string(rows) + "," + std::to_string(parts[i]) + "]\n";
+    text += adds ? "%i" + n + " = input @x" + n + " : " + of + "%x" + n + " = add %i" + n + ", %i" +
+                       n + "\n"
+                 : "%x" + n + " = input @x" + n + " : " + of;
+  }
+  text += "%all = concatenate " + names +
+          " dimension=1\nstore @whole, %all\n%w = input @from : " + type + "[" +
+          std::to_string(rows) + "," + std::to_string(all) + "]\n" + cuts;
+  ParsedText parsed = Parse(text);
+  EXPECT_TRUE(parsed.problems.empty()) << text;
+  EXPECT_EQ(ToStatus(parsed.program, Verify(parsed.program)), absl::OkStatus()) << text;
+  return Simplify(parsed.program);
+}
+
+TEST(GpuRunTest, PartsAreMovedByVectorsOfWhatFollowsEachOther) {
+  const std::vector<std::vector<int>> shapes = {{64, 64, 64}, {24, 8, 100}, {6, 10}, {3, 5, 7},
+                                                {4, 12, 2},   {1, 33},      {16, 48}};
+  std::vector<Program> programs;
+  for (const std::string type : {"bf16", "f32", "f64", "u8", "f8e4m3fn", "bool"}) {
+    for (const std::vector<int>& parts : shapes) {
+      const bool adds = type != "bool" && type != "f8e4m3fn" && programs.size() % 2 == 1;
+      programs.push_back(PartsOf(type, 37, parts, adds));
+    }
+  }
+  programs.push_back(PartsOf("f4e2m1fn", 6, {32, 64}, false));
+  CompareAll(programs);
+  CompareAll(programs, false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// What keys, queries and values are made of: words of 16 bytes, from memory to memory.
+TEST(GpuRunTest, TheProjectionsOfAttentionAreMovedByWords) {
+  const GpuPlan plan =
+      PlanOf(PartsOf("bf16", 8192, {4096, 4096, 4096}, false), false, kGpuArchs[0], 16);
+  EXPECT_EQ(plan.scratch_bytes, 0u) << ToText(plan);
+  EXPECT_EQ(plan.commands.size(), 6u) << ToText(plan);
+  for (const GpuKernel& kernel : plan.kernels) {
+    EXPECT_TRUE(absl::StrContains(kernel.source, "ReadVector<16>")) << kernel.source;
+    EXPECT_TRUE(absl::StrContains(kernel.source, "WriteVector<16>")) << kernel.source;
+    EXPECT_TRUE(absl::StrContains(kernel.source, "V = 8")) << kernel.source;
+    EXPECT_FALSE(absl::StrContains(kernel.source, "One<")) << kernel.source;
+  }
+}
+
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
 TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {
