@@ -14,8 +14,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "compute/cuda/compile/packaged_kernels.h"
 #include "daemon/daemon_impl.h"
 #include "device/copier.h"
 #include "transfer/nccl/nccl_api.h"
@@ -70,6 +72,17 @@ const GpuInfo* FindGpu(const std::vector<GpuInfo>& found, const std::string& nam
     if (index ? gpu.ordinal == ordinal : gpu.uuid_text().substr(4) == name.substr(4)) return &gpu;
   }
   return nullptr;
+}
+
+// The directories of compiled kernels that a package brings: those that the setting names, where
+// they are of use to a driver of this version, "CUDA 13.0".
+std::vector<std::string> PackagedKernels(const std::string& setting, absl::string_view driver) {
+  const std::string path = setting.empty() ? compute::FindPackagedKernels() : setting;
+  if (path.empty() || path == "none") return {};
+  const absl::Status good = compute::CheckPackagedKernels(path, absl::StripPrefix(driver, "CUDA "));
+  if (good.ok()) return {path};
+  FERRY_LOG(warn, "kernels.packaged", "{}", std::string(good.message()));
+  return {};
 }
 
 std::unique_ptr<BarredPrograms> OpenBarred(const std::string& path) {
@@ -185,10 +198,12 @@ Daemon::Impl::ComputeThread::ComputeThread(Impl& daemon, const std::string& name
 void Daemon::Impl::MakeGpuCompute() {
   barred = OpenBarred(Path("barred-programs"));
   bar_at_loss = std::make_unique<BarAtLoss>(*barred);
+  std::string driver;
   for (const auto& device : devices.list) {
     if (device->gpu == nullptr) continue;
     const GpuInfo& gpu = device->gpu->info();
     if (!compute::GpuArchOf(gpu.major, gpu.minor).ok()) continue;  // it runs no programs
+    driver = gpu.driver;
     auto computer = std::make_unique<GpuComputer>(*device->gpu);
     bar_at_loss->Add(device->id, *computer);
     gpu_compute[device->id] = std::make_unique<ComputeThread>(
@@ -199,6 +214,9 @@ void Daemon::Impl::MakeGpuCompute() {
   options.compiler.program = compute::FindCompiler();
   options.compiler.nvrtc = config.devices.nvrtc_library;
   options.cache = config.devices.kernel_cache;
+  options.packaged = PackagedKernels(config.devices.packaged_kernels, driver);
+  options.tiers = true;
+  options.problem = [](const std::string& text) { FERRY_LOG(warn, "kernels.full", "{}", text); };
   kernels = std::make_unique<compute::KernelStore>(std::move(options));
   for (const std::string& warning : kernels->warnings()) {
     FERRY_LOG(warn, "kernels.cache", "{}", warning);

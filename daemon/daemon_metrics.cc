@@ -48,6 +48,28 @@ void ExportGpuUse(const JobTable& jobs, std::vector<prometheus::MetricFamily>& f
   if (!taken.metric.empty()) families.push_back(std::move(taken));
 }
 
+// Zeros where there are no GPUs.
+void ExportKernels(const compute::KernelStore* kernels,
+                   std::vector<prometheus::MetricFamily>& families) {
+  const compute::KernelStore::Counts counts =
+      kernels != nullptr ? kernels->counts() : compute::KernelStore::Counts();
+  prometheus::MetricFamily compiled =
+      Counters("ferry_kernels_compiled_total", "Kernels of GPUs that were compiled");
+  AddSample(compiled, {{"tier", "first"}, {"result", "ok"}}, AsDouble(counts.compiled_first));
+  AddSample(compiled, {{"tier", "first"}, {"result", "error"}}, AsDouble(counts.failed_first));
+  AddSample(compiled, {{"tier", "full"}, {"result", "ok"}}, AsDouble(counts.compiled));
+  AddSample(compiled, {{"tier", "full"}, {"result", "error"}}, AsDouble(counts.failed));
+  families.push_back(std::move(compiled));
+  prometheus::MetricFamily found =
+      Counters("ferry_kernels_found_total", "Kernels of GPUs that were read, not compiled");
+  AddSample(found, {{"where", "cache"}}, AsDouble(counts.found));
+  AddSample(found, {{"where", "package"}}, AsDouble(counts.packaged));
+  families.push_back(std::move(found));
+  families.push_back(GaugeFamily("ferry_kernels_waiting",
+                                 "Kernels that run by their first tier until they are compiled",
+                                 AsDouble(counts.waiting)));
+}
+
 }  // namespace
 
 void Daemon::Impl::ExportComms(std::vector<prometheus::MetricFamily>& families) {
@@ -99,6 +121,7 @@ void Daemon::Impl::ExportJobs(std::vector<prometheus::MetricFamily>& families) {
   families.push_back(CounterFamily("ferry_job_run_seconds_total", "Time that jobs ran",
                                    absl::ToDoubleSeconds(jobs->use().run_time)));
   ExportGpuUse(*jobs, families);
+  ExportKernels(kernels.get(), families);
   families.push_back(GaugeFamily("ferry_programs", "Compiled programs that are kept",
                                  AsDouble(jobs->programs().programs().size())));
   prometheus::MetricFamily compiled =

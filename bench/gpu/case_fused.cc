@@ -19,6 +19,8 @@
 #include "ferry/program.hpp"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/format.h"
+#include "tools/ferryctl/full_kernels.h"
+#include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/statistics.h"
 
 namespace ferry::bench {
@@ -147,6 +149,7 @@ absl::Status FromFerry(const Status& status) {
 // A session of one node, with an arena of the GPU for the whole tensor, and one for what travels of
 // it.
 struct End {
+  tools::Globals globals;
   uint64_t device = 0;
   Session session;
   Arena arena;
@@ -161,6 +164,7 @@ struct End {
     if (!opened.ok()) return FromFerry(opened.status());
     end.session = *std::move(opened);
     end.device = static_cast<uint64_t>(nodes.Gpu(node, 0));
+    end.globals.runtime_dir = nodes.RuntimeDir(node);
     Result<Arena> arena = end.session.CreateArena(end.device, kBytes);
     if (!arena.ok()) return FromFerry(arena.status());
     end.arena = *std::move(arena);
@@ -319,6 +323,7 @@ class FusedBench {
     }
     Result<Prepared> jobs = PreparePrograms(end.session, end.device, runs);
     if (!jobs.ok()) return FromFerry(jobs.status());
+    RETURN_IF_ERROR(tools::AwaitFullKernels(end.globals));
     joined.jobs = *std::move(jobs);
     return joined;
   }

@@ -18,6 +18,8 @@
 #include "ferry/program.hpp"
 #include "tools/ferryctl/bench_end.h"
 #include "tools/ferryctl/format.h"
+#include "tools/ferryctl/full_kernels.h"
+#include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/statistics.h"
 
 namespace ferry::bench {
@@ -142,6 +144,38 @@ Case Transpose() {
   return made;
 }
 
+// What attention makes of one product, and what goes into one: queries, keys and values of 8,192
+// tokens, from three buffers into one, and back.
+Case Projections(bool concatenates) {
+  constexpr uint64_t kPart = uint64_t{8192} * 4096 * 2;
+  Case made{concatenates ? "concatenate QKV, bf16[8192,3x4096]" : "slice QKV, bf16[8192,3x4096]",
+            "",
+            {},
+            0.9};
+  std::string body = concatenates ? "" : "%x = input @x : bf16[8192,12288]\n";
+  if (!concatenates) made.buffers.push_back({"x", 3 * kPart});
+  for (int i = 0; i < 3; ++i) {
+    made.buffers.push_back({absl::StrCat("p", i), kPart});
+    if (concatenates) {
+      absl::StrAppend(&body, "%p", i, " = input @p", i, " : bf16[8192,4096]\n");
+    } else {
+      absl::StrAppend(&body, "%p", i, " = slice %x start=[0,", 4096 * i, "] limit=[8192,",
+                      4096 * (i + 1), "] : bf16[8192,4096]\nstore @p", i, ", %p", i, "\n");
+    }
+  }
+  if (concatenates) {
+    made.buffers.push_back({"y", 3 * kPart});
+    body += "%y = concatenate %p0, %p1, %p2 dimension=1\nstore @y, %y\n";
+  }
+  made.text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    const bool read = concatenates ? name != "y" : name == "x";
+    absl::StrAppend(&made.text, "buffer @", name, read ? " read " : " write ", bytes, "\n");
+  }
+  made.text += body;
+  return made;
+}
+
 // A delta of 1 GiB, of which one block of 4 KiB in 50 has changed.
 constexpr uint64_t kDeltaBytes = uint64_t{1} << 30;
 constexpr uint64_t kDeltaBlocks = kDeltaBytes / 4096;
@@ -218,6 +252,19 @@ Case Checksum() {
   made.text = absl::StrCat(Header(made), "%x = input @x : u8[", uint64_t{2} << 30,
                            "]\n%s = checksum %x\nstore @y, %s\n");
   return made;
+}
+
+// 40 ops in one kernel, which no kernel before was that had another `number`. `mebi`: elements, in
+// units of 2^20; the kernel is the same for any.
+std::string Unknown(int number, uint64_t mebi) {
+  const std::string type = absl::StrCat("f32[", mebi << 20, "]");
+  std::string text = absl::StrCat("program 1\nbuffer @x read ", mebi << 22, "\nbuffer @y write ",
+                                  mebi << 21, "\n%v0 = input @x : ", type,
+                                  "\n%a = constant splat=", number, ".5 : ", type, "\n");
+  for (int i = 1; i <= 39; ++i) {
+    absl::StrAppend(&text, "%v", i, " = ", i % 2 == 0 ? "add" : "multiply", " %v", i - 1, ", %a\n");
+  }
+  return absl::StrCat(text, "%c = convert %v39 : bf16[", mebi << 20, "]\nstore @y, %c\n");
 }
 
 // Ten ops on four elements each, which nothing but launches take time for.
@@ -322,7 +369,43 @@ class ProgramBench {
     }
     Result<Prepared> prepared = PreparePrograms(*opened, device, runs);
     if (!prepared.ok()) return FromFerry(prepared.status());
+    tools::Globals globals;
+    globals.runtime_dir = nodes_.RuntimeDir(0);
+    RETURN_IF_ERROR(tools::AwaitFullKernels(globals));
     return tiny ? AddLatency(made, *prepared) : AddSpeed(made, *prepared);
+  }
+
+  // How long a client waits for a program with a kernel that nobody has compiled, and for one whose
+  // kernel is known: each program is another one.
+  absl::Status RunCompile() {
+    SessionOptions options;
+    options.client_dir = nodes_.ClientDir(0);
+    options.name = "bench-programs";
+    Result<Session> opened = Session::Open(options);
+    if (!opened.ok()) return FromFerry(opened.status());
+    const auto device = static_cast<uint64_t>(nodes_.Gpu(0, 0));
+    const int count = 4 * rounds_;
+    std::vector<absl::Duration> fresh, known;
+    for (int i = 0; i <= 2 * count; ++i) {
+      const bool is_fresh = i <= count;
+      const std::string text = is_fresh ? Unknown(i, 16) : Unknown(0, static_cast<uint64_t>(i));
+      const int64_t start = tools::MonotonicNanoseconds();
+      Result<Program> program = Program::Compile(*opened, device, text);
+      if (!program.ok()) return FromFerry(program.status());
+      const auto took = absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
+      if (i > 0) (is_fresh ? fresh : known).push_back(took);  // the first starts the compiler
+    }
+    for (const bool is_fresh : {true, false}) {
+      Row row;
+      row.name = is_fresh ? "compile 40 ops in one kernel, for its first run"
+                          : "compile the same for other sizes";
+      row.unit = "ms";
+      row.warm = absl::ToDoubleMilliseconds(tools::Median(is_fresh ? fresh : known));
+      row.at_most = true;
+      row.target = is_fresh ? 60 : 1;
+      report_.Add(std::move(row));
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -402,11 +485,13 @@ class ProgramBench {
 absl::Status MeasurePrograms(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
                              Report& report) {
   ProgramBench bench(driver, nodes, rounds, MeasureTorchCompile(), report);
-  for (const Case& made : {Chain(), Softmax(), RmsNorm(), Quantise(), Dequantise(), Transpose(),
-                           Checksum(), DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
+  for (const Case& made :
+       {Chain(), Softmax(), RmsNorm(), Quantise(), Dequantise(), Transpose(), Projections(true),
+        Projections(false), Checksum(), DeltaEncode(false), DeltaEncode(true), DeltaApply()}) {
     RETURN_IF_ERROR(bench.Run(made, false));
   }
-  return bench.Run(Tiny(), true);
+  RETURN_IF_ERROR(bench.Run(Tiny(), true));
+  return bench.RunCompile();
 }
 
 }  // namespace ferry::bench

@@ -72,6 +72,15 @@ struct GpuProduct {
   uint64_t workspace_bytes = 0;
 };
 
+// A launch that does the same as another one, with the same bits, by a kernel that compiles faster
+// and runs longer.
+struct GpuLaunch {
+  uint32_t kernel = 0;  // in GpuPlan::first_kernels
+  uint64_t blocks = 0;
+  uint32_t threads = 0;
+  std::vector<GpuArgument> arguments;
+};
+
 struct GpuCommand {
   enum class Kind : uint8_t { kLaunch, kProduct, kCopy, kSend, kReceive, kRepeat };
   Kind kind = Kind::kLaunch;
@@ -81,6 +90,9 @@ struct GpuCommand {
   uint64_t blocks = 0;
   uint32_t threads = 0;
   std::vector<GpuArgument> arguments;
+  // What may stand for it until its kernel is compiled. Any launches of a run may be so, and others
+  // not.
+  std::optional<GpuLaunch> first;
   // kProduct:
   GpuProduct product;
   // A command that multiplies matrices: how its sums are made, whatever more the program allows.
@@ -104,6 +116,7 @@ struct GpuOptions {
   uint32_t buffer_alignment = 256;
   CodeOptions code;
   bool library_products = true;  // false: only our own kernels multiply, which are plain
+  bool first_tier = false;       // launches have a `first`, where that is possible
 };
 
 inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA needs, which libraries use
@@ -111,7 +124,8 @@ inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA needs, which 
 struct GpuPlan {
   GpuArch arch;
   Plan plan;
-  std::vector<GpuKernel> kernels;  // each kernel once
+  std::vector<GpuKernel> kernels;        // each kernel once
+  std::vector<GpuKernel> first_kernels;  // the same, of the first tier
   std::vector<GpuCommand> commands;
   std::vector<GpuTemporary> temporaries;
   uint64_t scratch_bytes = 0;  // slots, then temporaries

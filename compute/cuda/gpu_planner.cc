@@ -65,26 +65,23 @@ bool GpuPlanner::Overlap(const GpuPlace& a, uint64_t a_bytes, const GpuPlace& b,
   return first < second + b_bytes && second < first + a_bytes;
 }
 
-uint32_t GpuPlanner::KernelOf(const std::string& source, absl::string_view label) {
-  const auto [at, fresh] =
-      kernels_.try_emplace(source, static_cast<uint32_t>(made_.kernels.size()));
+uint32_t GpuPlanner::KernelOf(const std::string& source, absl::string_view label,
+                              std::map<std::string, uint32_t>& known,
+                              std::vector<GpuKernel>& kernels) {
+  const auto [at, fresh] = known.try_emplace(source, static_cast<uint32_t>(kernels.size()));
   if (fresh) {
-    made_.kernels.push_back({absl::StrCat(Identifier(label), "_", SourceMark(source)), source});
+    kernels.push_back({absl::StrCat(Identifier(label), "_", SourceMark(source)), source});
   }
   return at->second;
 }
 
-absl::Status GpuPlanner::AddLaunches(const KernelCode& code, absl::Span<const GpuPlace> places,
+absl::Status GpuPlanner::AddLaunches(const KernelCode& code, const KernelCode* first,
+                                     absl::Span<const GpuPlace> places,
                                      std::vector<GpuCommand>& commands, absl::string_view label) {
   std::vector<GpuPlace> scratch;
   for (const uint64_t bytes : code.scratch) scratch.push_back(Temporary(bytes, "partial sums"));
-  for (const KernelLaunch& launch : code.launches) {
-    GpuCommand command;
-    command.step = step_;
-    command.kernel = KernelOf(launch.source, label);
-    command.blocks = launch.blocks;
-    command.threads = launch.threads;
-    if (code.multiplies) command.accumulation = Accumulation::kExactProducts;
+  const auto arguments_of = [&](const KernelLaunch& launch) {
+    std::vector<GpuArgument> all;
     for (const KernelArgument& argument : launch.arguments) {
       GpuArgument made;
       made.bytes = argument.bytes;
@@ -95,20 +92,56 @@ absl::Status GpuPlanner::AddLaunches(const KernelCode& code, absl::Span<const Gp
                                                                     : scratch[argument.index];
         made.place->offset += static_cast<uint64_t>(argument.value);
       }
-      command.arguments.push_back(std::move(made));
+      all.push_back(std::move(made));
+    }
+    return all;
+  };
+  for (size_t i = 0; i < code.launches.size(); ++i) {
+    const KernelLaunch& launch = code.launches[i];
+    GpuCommand command;
+    command.step = step_;
+    command.kernel = KernelOf(launch.source, label, kernels_, made_.kernels);
+    command.blocks = launch.blocks;
+    command.threads = launch.threads;
+    if (code.multiplies) command.accumulation = Accumulation::kExactProducts;
+    command.arguments = arguments_of(launch);
+    if (first != nullptr) {
+      const KernelLaunch& other = first->launches[i];
+      command.first = {KernelOf(other.source, label, first_kernels_, made_.first_kernels),
+                       other.blocks, other.threads, arguments_of(other)};
     }
     commands.push_back(std::move(command));
   }
   return absl::OkStatus();
 }
 
-absl::Status GpuPlanner::AddKernel(const Program& program, std::vector<GpuPlace> places,
-                                   std::vector<GpuCommand>& commands, absl::string_view label) {
+absl::Status GpuPlanner::WriteTiers(const Program& program, absl::Span<const GpuPlace> places,
+                                    KernelCode& code, std::optional<KernelCode>& first) const {
   std::vector<uint32_t> alignments;
   for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
-  ASSIGN_OR_RETURN(const KernelCode code, WriteKernel(program, alignments, options_.code));
+  ASSIGN_OR_RETURN(code, WriteKernel(program, alignments, options_.code));
+  if (!options_.first_tier) return absl::OkStatus();
+  for (const CodeOptions& options : kFirstTierCode) {
+    absl::StatusOr<KernelCode> made = WriteKernel(program, alignments, options);
+    // Threads that take fewer elements may be too many for a launch, or find more in what other
+    // threads read, which may not be written over then.
+    if (!made.ok() || made->launches.size() != code.launches.size() ||
+        made->scratch != code.scratch || (made->reads_neighbours && !code.reads_neighbours)) {
+      continue;
+    }
+    first = *std::move(made);
+    break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuPlanner::AddKernel(const Program& program, std::vector<GpuPlace> places,
+                                   std::vector<GpuCommand>& commands, absl::string_view label) {
+  KernelCode code;
+  std::optional<KernelCode> first;
+  RETURN_IF_ERROR(WriteTiers(program, places, code, first));
   if (code.reads_neighbours) return AddApart(program, std::move(places), commands, label);
-  return AddLaunches(code, places, commands, label);
+  return AddLaunches(code, first ? &*first : nullptr, places, commands, label);
 }
 
 // What is read and may be written is copied first.
@@ -136,10 +169,10 @@ absl::Status GpuPlanner::AddApart(Program program, std::vector<GpuPlace> places,
     }
     node.buffers[0] = at->second;
   }
-  std::vector<uint32_t> alignments;
-  for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
-  ASSIGN_OR_RETURN(const KernelCode code, WriteKernel(program, alignments, options_.code));
-  return AddLaunches(code, places, commands, label);
+  KernelCode code;
+  std::optional<KernelCode> first;
+  RETURN_IF_ERROR(WriteTiers(program, places, code, first));
+  return AddLaunches(code, first ? &*first : nullptr, places, commands, label);
 }
 
 void GpuPlanner::AddCopy(const GpuPlace& to, const GpuPlace& from, uint64_t bytes,
@@ -213,8 +246,10 @@ absl::Status GpuPlanner::AddBytesOp(const Step& step, OpIndex index,
   if (node.results > 1) some = {wanted[1], wanted[2], wanted[3]};
   std::vector<uint32_t> alignments;
   for (const GpuPlace& place : places) alignments.push_back(AlignmentOf(place));
+  // Of the first tier they differ only in how they are compiled.
+  const KernelCode code = WriteBytesOp(program, node, some, alignments);
   RETURN_IF_ERROR(
-      AddLaunches(WriteBytesOp(program, node, some, alignments), places, commands, step.label));
+      AddLaunches(code, options_.first_tier ? &code : nullptr, places, commands, step.label));
   for (uint32_t i = 0; i < node.results; ++i) {
     if (after[i].empty()) continue;
     const ValueId result = program.Result(index, i);

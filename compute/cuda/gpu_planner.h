@@ -32,11 +32,18 @@ class GpuPlanner {
   // The same, but first copies the buffers that the program reads and that overlap what it writes.
   absl::Status AddApart(Program program, std::vector<GpuPlace> places,
                         std::vector<GpuCommand>& commands, absl::string_view label);
-  absl::Status AddLaunches(const KernelCode& code, absl::Span<const GpuPlace> places,
-                           std::vector<GpuCommand>& commands, absl::string_view label);
+  // `first`, if it is not null, has launches that do the same one by one, over the same scratch.
+  absl::Status AddLaunches(const KernelCode& code, const KernelCode* first,
+                           absl::Span<const GpuPlace> places, std::vector<GpuCommand>& commands,
+                           absl::string_view label);
+  // The code of the program, into `code`, and into `first` that of the first tier, if it is wanted
+  // and there is one that needs no more than `code` does.
+  absl::Status WriteTiers(const Program& program, absl::Span<const GpuPlace> places,
+                          KernelCode& code, std::optional<KernelCode>& first) const;
   void AddCopy(const GpuPlace& to, const GpuPlace& from, uint64_t bytes,
                std::vector<GpuCommand>& commands);
-  uint32_t KernelOf(const std::string& source, absl::string_view label);
+  static uint32_t KernelOf(const std::string& source, absl::string_view label,
+                           std::map<std::string, uint32_t>& known, std::vector<GpuKernel>& kernels);
 
   // The op of a kernel that takes tensors as bytes, if it has one.
   static std::optional<OpIndex> BytesOpOf(const Program& program);
@@ -72,7 +79,7 @@ class GpuPlanner {
 
   GpuPlan& made_;
   const GpuOptions options_;
-  std::map<std::string, uint32_t> kernels_;  // by source
+  std::map<std::string, uint32_t> kernels_, first_kernels_;  // by source
   // Of the present step.
   uint32_t step_ = 0;
   uint64_t taken_ = 0;

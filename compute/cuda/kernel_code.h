@@ -55,6 +55,9 @@ struct CodeOptions {
   int most_vectors = 4;    // that a thread reads before it computes
 };
 
+// Of the first tier (kernel_compiler.h), the one that compiles fastest first.
+inline constexpr CodeOptions kFirstTierCode[] = {{1, 1}, {4, 1}};
+
 // Writes the code of a step's program: a kernel, or a product whose factors are in memory.
 // `alignments`: powers of two, the alignment of the memory that each buffer of the program is bound
 // to. RESOURCE_EXHAUSTED: there are more elements than one launch takes.

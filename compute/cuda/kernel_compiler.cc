@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/escaping.h"
@@ -16,6 +17,9 @@
 
 namespace ferry::compute {
 namespace {
+
+// NVRTC of CUDA 13 has these; an older one may not, and compiles without them.
+constexpr const char* kFaster[] = {"--minimal", "--Ofast-compile=mid"};
 
 // Raised if the key's own form changes.
 constexpr absl::string_view kKeyVersion = "ferry kernel 1";
@@ -40,14 +44,19 @@ int LargestBefore(absl::string_view log, absl::string_view words) {
 
 }  // namespace
 
-std::vector<std::string> CompileOptions(const GpuArch& arch) {
-  return {absl::StrCat("--gpu-architecture=", arch.name),
-          "--std=c++20",
-          "--fmad=false",
-          "--ftz=false",
-          "--prec-div=true",
-          "--prec-sqrt=true",
-          "--ptxas-options=-v"};
+std::vector<std::string> CompileOptions(const GpuArch& arch, Tier tier) {
+  std::vector<std::string> options = {absl::StrCat("--gpu-architecture=", arch.name),
+                                      "--std=c++20",
+                                      "--fmad=false",
+                                      "--ftz=false",
+                                      "--prec-div=true",
+                                      "--prec-sqrt=true",
+                                      "--ptxas-options=-v"};
+  if (tier == Tier::kFirst) {
+    options.push_back("--define-macro=FERRY_ROLLED");
+    options.insert(options.end(), std::begin(kFaster), std::end(kFaster));
+  }
+  return options;
 }
 
 std::string KernelKey(absl::string_view source, absl::Span<const std::string> options,
@@ -64,26 +73,28 @@ std::string KernelKey(absl::string_view source, absl::Span<const std::string> op
 
 std::string SourceMark(absl::string_view source) { return Hash(source).substr(0, 8); }
 
-absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::string& source,
-                                             const GpuArch& arch) {
+namespace {
+
+absl::StatusOr<CompiledKernel> CompileWith(const NvrtcApi& nvrtc, const std::string& source,
+                                           const GpuArch& arch,
+                                           const std::vector<std::string>& options, int& result) {
   std::vector<const char*> texts;
   std::vector<const char*> names;
   for (const KernelHeader& header : KernelHeaders()) {
     texts.push_back(header.text.c_str());
     names.push_back(header.name.c_str());
   }
-  const auto failed = [&](absl::string_view doing, int result, absl::string_view log) {
+  const auto failed = [&](absl::string_view doing, int code, absl::string_view log) {
     return Error(absl::StatusCode::kInternal, Reason::kInternal,
                  absl::StrCat("compile a kernel for ", arch.name, ": ", doing, ": ",
-                              nvrtc.nvrtcGetErrorString(result), log.empty() ? "" : "\n", log));
+                              nvrtc.nvrtcGetErrorString(code), log.empty() ? "" : "\n", log));
   };
   NvrtcProgram program = nullptr;
-  int result = nvrtc.nvrtcCreateProgram(&program, source.c_str(), "kernel.cu",
-                                        static_cast<int>(names.size()), texts.data(), names.data());
+  result = nvrtc.nvrtcCreateProgram(&program, source.c_str(), "kernel.cu",
+                                    static_cast<int>(names.size()), texts.data(), names.data());
   if (result != kNvrtcSuccess) return failed("take the source", result, "");
   const auto destroy = [&](NvrtcProgram* made) { nvrtc.nvrtcDestroyProgram(made); };
   const std::unique_ptr<NvrtcProgram, decltype(destroy)> owner(&program, destroy);
-  const std::vector<std::string> options = CompileOptions(arch);
   std::vector<const char*> flags;
   for (const std::string& option : options) flags.push_back(option.c_str());
   result = nvrtc.nvrtcCompileProgram(program, static_cast<int>(flags.size()), flags.data());
@@ -104,6 +115,18 @@ absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::s
   made.registers = LargestBefore(made.log, " registers");
   made.spilled = LargestBefore(made.log, " bytes spill stores");
   return made;
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::string& source,
+                                             const GpuArch& arch, Tier tier) {
+  std::vector<std::string> options = CompileOptions(arch, tier);
+  int result = kNvrtcSuccess;
+  absl::StatusOr<CompiledKernel> made = CompileWith(nvrtc, source, arch, options, result);
+  if (result != kNvrtcInvalidOption || tier == Tier::kFull) return made;
+  options.resize(options.size() - std::size(kFaster));  // the last ones
+  return CompileWith(nvrtc, source, arch, options, result);
 }
 
 }  // namespace ferry::compute

@@ -22,9 +22,14 @@ struct KernelHeader {
 };
 absl::Span<const KernelHeader> KernelHeaders();
 
+// How a kernel is compiled. The first tier is what runs until the full one is there: loops stay
+// loops, and optimisations that take the compiler long are left out. Both give the same bits.
+enum class Tier : uint8_t { kFull, kFirst };
+inline constexpr absl::string_view kTierNames[] = {"full", "first"};
+
 // The options of all kernels: nothing is contracted, flushed or approximate, so that results have
 // the bits that docs/numerics.md says.
-std::vector<std::string> CompileOptions(const GpuArch& arch);
+std::vector<std::string> CompileOptions(const GpuArch& arch, Tier tier = Tier::kFull);
 
 // 64 hexadecimal digits: SHA-256 of all that the machine code depends on. That is the source with
 // kEntryPlace for the kernel's name (so labels and arguments do not matter), the files that it
@@ -43,6 +48,6 @@ struct CompiledKernel {
 };
 // INTERNAL with the compiler's log if the source does not compile: generated sources must.
 absl::StatusOr<CompiledKernel> CompileKernel(const NvrtcApi& nvrtc, const std::string& source,
-                                             const GpuArch& arch);
+                                             const GpuArch& arch, Tier tier = Tier::kFull);
 
 }  // namespace ferry::compute

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "compute/cuda/kernel_text.h"
 #include "compute/plan/plan.h"
 
 namespace ferry::compute {
@@ -64,6 +65,7 @@ class ShapeFinder {
   // Bits of an element, at most, that are needed in a later phase than the one that makes them.
   int HeldBits() const;
   void ChooseVector();
+  void FitRuns();
   void ChooseTile();
   bool IsWide() const;
 
@@ -336,8 +338,35 @@ void ShapeFinder::ChooseVector() {
   shape_.vector = std::min({128 / least_bits, std::max(2, 128 / stored_bits), MostElements(ops),
                             options_.most_elements});
   while (shape_.loop.has_rows && row % shape_.vector != 0) shape_.vector /= 2;
+  FitRuns();
   const int64_t words = std::max<int64_t>(1, load_bits * shape_.vector / 128);
   shape_.unroll = static_cast<int>(std::clamp<int64_t>(4 / words, 1, options_.most_vectors));
+}
+
+// A vector is no longer than what follows each other in a part of a tensor, so that it is one word
+// of that: of rows of 100 elements 4, not 8 that are read or written one by one. Not if it would be
+// shorter than 4 bytes.
+void ShapeFinder::FitRuns() {
+  constexpr int kLeastBits = 32;
+  const auto fit = [&](const View& view, DType type) {
+    if (IsDense(view)) return;
+    const View all = Collapsed(view);
+    if (all.dims.empty() || all.strides.back() != 1) return;
+    int vector = shape_.vector;
+    while (all.dims.back() % vector != 0) vector /= 2;
+    if (vector * InfoOf(type).bits >= kLeastBits) shape_.vector = vector;
+  };
+  for (ValueId id = 0; id < shape_.values.size(); ++id) {
+    const Value& value = shape_.values[id];
+    if (value.source == id && value.kind == Kind::kMemory && value.views.size() == 1 &&
+        Elements(id) == shape_.loop.elements) {
+      fit(value.views[0], TypeOf(id));
+    }
+  }
+  for (const Sink& sink : shape_.sinks) {
+    const ValueId id = sink.node->operands[0];
+    if (sink.level == Level::kFull) fit(BufferView(*sink.node, program_.types[id]), TypeOf(id));
+  }
 }
 
 void ShapeFinder::ChooseTile() {
@@ -408,8 +437,12 @@ int KernelShape::AlignmentOf(uint32_t buffer, int64_t offset) const {
 }
 
 std::optional<int> KernelShape::AlignmentOf(const Value& value, DType type) const {
-  int align = AlignmentOf(value.buffer, value.offset);
-  const View& view = value.views[0];
+  return AlignmentOf(value.buffer, value.offset, value.views[0], type);
+}
+
+std::optional<int> KernelShape::AlignmentOf(uint32_t buffer, int64_t offset, const View& view,
+                                            DType type) const {
+  int align = AlignmentOf(buffer, offset);
   if (IsDense(view)) return view.offset == 0 ? std::optional(align) : std::nullopt;
   bool whole_bytes = view.offset == 0;
   for (size_t d = 0; d < view.dims.size(); ++d) {

@@ -56,6 +56,9 @@ struct KernelShape {
   int AlignmentOf(uint32_t buffer, int64_t offset) const;
   // ... and of the address of a vector of a value in memory; none if it may begin within a byte.
   std::optional<int> AlignmentOf(const Value& value, DType type) const;
+  // The same for a view of the memory of a buffer from `offset` on, in bytes.
+  std::optional<int> AlignmentOf(uint32_t buffer, int64_t offset, const View& view,
+                                 DType type) const;
   // Whether the value is read along `tile`.
   bool IsReadAcross(const Value& value, DType type) const;
 

@@ -13,6 +13,19 @@ bool IsAccumulate(const Node& node) { return node.op == Op::kAccumulate; }
 
 }  // namespace
 
+// Where a vector of the loop is one of the elements that follow each other in `view`, which is not
+// dense, what is known of its address; else nothing.
+std::optional<int> KernelWriter::AlignmentOfRuns(const Node& sink, const View& view) const {
+  const DType type = TypeOf(sink.operands[0]);
+  if (IsDense(view) || InfoOf(type).bits < 8) return std::nullopt;
+  const auto split = SplitRow({view});
+  const View inner = Collapsed(split ? split->second : view);
+  if (inner.dims.empty() || inner.strides.back() != 1 || inner.dims.back() % shape_.vector != 0) {
+    return std::nullopt;
+  }
+  return shape_.AlignmentOf(sink.buffers[0], sink.attributes.Int(A::kOffset), view, type);
+}
+
 void KernelWriter::EmitSink(const Sink& sink) {
   if (sink.level == Level::kBlock) return EmitBlockSink(sink);
   if (sink.level == Level::kRow) return EmitRowSink(sink, loop_->body);
@@ -27,7 +40,8 @@ void KernelWriter::EmitSink(const Sink& sink) {
   const std::string pointer =
       text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
   const auto add = [&](std::string line) { loop_->body.push_back(std::move(line)); };
-  if (!IsDense(view)) {
+  const std::optional<int> in_runs = AlignmentOfRuns(node, view);
+  if (!IsDense(view) && !in_runs) {
     const std::string place = LoopPlace({view}, "k");
     const std::string old =
         absl::StrCat("ReadOne<", type, ", ", align, ">(", pointer, ", ", place, ")");
@@ -36,6 +50,8 @@ void KernelWriter::EmitSink(const Sink& sink) {
                      ");"));
     return;
   }
+  const std::string at = in_runs ? LoopPlace({view}, "") : "i";
+  const int by = in_runs.value_or(align);
   // A vector of what is a vector's element, or a value that all have.
   absl::string_view made = value;
   std::string name;
@@ -43,7 +59,7 @@ void KernelWriter::EmitSink(const Sink& sink) {
     name = text_->Name();
     add(absl::StrCat("Vector<", type, ", V> ", name, ";"));
     if (IsAccumulate(node)) {
-      add(absl::StrCat("ReadVector<", align, ">(", pointer, ", i, count, ", name, ");"));
+      add(absl::StrCat("ReadVector<", by, ">(", pointer, ", ", at, ", count, ", name, ");"));
       add(absl::StrCat("FERRY_EACH ", name, "[k] = Add(", name, "[k], ", value, ");"));
     } else {
       add(absl::StrCat("FERRY_EACH ", name, "[k] = ", value, ";"));
@@ -51,11 +67,12 @@ void KernelWriter::EmitSink(const Sink& sink) {
   } else {
     name = std::string(made);
   }
-  const bool half = dtype == DType::kF4E2M1FN;
+  const bool half = dtype == DType::kF4E2M1FN && !in_runs;
   const std::string last =
       half ? absl::StrCat("i + count == ", text_->Number(static_cast<int64_t>(Elements(id))))
            : "false";
-  add(absl::StrCat("WriteVector<", align, ">(", pointer, ", i, count, ", name, ", ", last, ");"));
+  add(absl::StrCat("WriteVector<", by, ">(", pointer, ", ", at, ", count, ", name, ", ", last,
+                   ");"));
 }
 
 // By one thread of a row.

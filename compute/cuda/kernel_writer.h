@@ -112,6 +112,7 @@ class KernelWriter {
                       const std::string& block);
   // kernel_sinks.cc
   void EmitSink(const Sink& sink);
+  std::optional<int> AlignmentOfRuns(const Node& sink, const View& view) const;
   void EmitRowSink(const Sink& sink, std::vector<std::string>& lines);
   void EmitBlockSink(const Sink& sink);
 

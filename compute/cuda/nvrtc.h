@@ -13,6 +13,7 @@ namespace ferry::compute {
 
 using NvrtcProgram = void*;
 inline constexpr int kNvrtcSuccess = 0;
+inline constexpr int kNvrtcInvalidOption = 5;
 
 // Declared as in nvrtc.h of CUDA 12 and 13; a machine with only the driver's header lacks that
 // file.

@@ -38,6 +38,7 @@ class Builder {
 
   absl::StatusOr<Graph> Run() {
     graph_.blocks.emplace_back();
+    FindStoredParts();
     BuildBlock(0, graph_.program.nodes.size(), 0);
     if (graph_.items.size() > kMaxItems) {
       return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
@@ -156,6 +157,9 @@ class Builder {
       Node node = graph_.program.nodes[i];
       if (node.op == Op::kRepeat) {
         BuildRepeat(static_cast<OpIndex>(i), block);
+      } else if (const auto whole = stored_parts_.find(static_cast<OpIndex>(i));
+                 whole != stored_parts_.end()) {
+        if (node.op == Op::kStore) BuildStoredParts(graph_.program.nodes[whole->second], i, block);
       } else if (node.op != Op::kConcatenate || !BuildParts(node, i, block)) {
         BuildOp(std::move(node), i, block);
       }
@@ -263,18 +267,72 @@ class Builder {
     return inlined && ops <= kMaxInlined ? Role::kInlined : Role::kPointwise;
   }
 
-  // A concatenation as writes of its operands into its slot; false if they are not written apart.
-  bool BuildParts(const Node& node, size_t index, BlockId block) {
+  // Where the operands of a concatenation go; none if they are not written apart.
+  std::vector<Attributes> PartsOf(const Node& node) const {
     const TensorType& whole = TypeOf(node.first_result);
     const auto dimension = static_cast<size_t>(node.attributes.Int(A::kDimension));
     std::vector<Attributes> parts;
     int64_t start = 0;
     for (const ValueId value : node.operands) {
       auto part = PartAttributes(whole, TypeOf(value), dimension, start);
-      if (!part) return false;
+      if (!part) return {};
       parts.push_back(*std::move(part));
       start += TypeOf(value).dims[dimension];
     }
+    return parts;
+  }
+
+  // Concatenations that are only stored, as a whole: their parts are written where they are stored.
+  // Not within a repeat, not where anything else has to do with the buffer or with the order of
+  // either op.
+  void FindStoredParts() {
+    const std::vector<Node>& nodes = graph_.program.nodes;
+    std::vector<uint32_t> uses(graph_.types.size()), touched(graph_.program.buffers.size());
+    std::vector<bool> ordered(nodes.size());
+    std::map<ValueId, OpIndex> wholes;
+    for (const Node& node : nodes) {
+      for (const ValueId value : node.operands) ++uses[value];
+      for (const ValueId value : node.yielded) ++uses[value];
+      for (const uint32_t buffer : node.buffers) ++touched[buffer];
+      for (const OpIndex other : node.after) ordered[other] = true;
+    }
+    for (size_t i = 0; i < nodes.size(); i += nodes[i].body + 1) {
+      const Node& node = nodes[i];
+      const auto free = [&](size_t op) { return nodes[op].after.empty() && !ordered[op]; };
+      if (node.op == Op::kConcatenate && uses[node.first_result] == 1 && free(i) &&
+          !PartsOf(node).empty()) {
+        wholes[node.first_result] = static_cast<OpIndex>(i);
+      }
+      if (node.op != Op::kStore || node.attributes.Has(A::kStrides) || !free(i)) continue;
+      const auto whole = wholes.find(node.operands[0]);
+      if (whole == wholes.end() || touched[node.buffers[0]] != 1) continue;
+      stored_parts_[whole->second] = whole->second;
+      stored_parts_[static_cast<OpIndex>(i)] = whole->second;
+    }
+  }
+
+  // The store at `index` as stores of the parts of `whole`.
+  void BuildStoredParts(const Node& whole, size_t index, BlockId block) {
+    const Node& store = graph_.program.nodes[index];
+    std::vector<Attributes> parts = PartsOf(whole);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Node node;
+      node.op = Op::kStore;
+      node.label = store.label.empty() ? graph_.LabelOf(whole) : store.label;
+      node.operands = {whole.operands[i]};
+      node.buffers = store.buffers;
+      node.attributes = std::move(parts[i]);
+      node.attributes.Set(A::kOffset,
+                          node.attributes.Int(A::kOffset) + store.attributes.Int(A::kOffset));
+      Add(std::move(node), Role::kSink, static_cast<int64_t>(index), block);
+    }
+  }
+
+  // A concatenation as writes of its operands into its slot; false if they are not written apart.
+  bool BuildParts(const Node& node, size_t index, BlockId block) {
+    std::vector<Attributes> parts = PartsOf(node);
+    if (parts.empty()) return false;
+    const TensorType& whole = TypeOf(node.first_result);
     const uint32_t slot = graph_.AddSlot(whole, graph_.LabelOf(node), block, true);
     std::vector<ItemId> sinks;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -418,6 +476,7 @@ class Builder {
   }
 
   Graph graph_;
+  std::map<OpIndex, OpIndex> stored_parts_;  // from such stores and their concatenations to these
   std::vector<ItemId> items_of_ops_;
   std::vector<BlockId> value_blocks_;  // where it is defined
   std::map<std::pair<BlockId, ValueId>, ValueId> copies_;

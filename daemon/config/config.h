@@ -60,6 +60,8 @@ struct Config {
     std::string nvml_library = "libnvidia-ml.so.1";
     std::string nvrtc_library;  // "": where CUDA installs it
     std::string kernel_cache;   // a directory of compiled kernels; "": there is none
+    // One that a package brings; "": where that is installed; "none": there is none.
+    std::string packaged_kernels;
   } devices;
 
   struct Node {

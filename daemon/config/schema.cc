@@ -84,6 +84,10 @@ void AddDevices(Fields& fields) {
                              "to the next, at most 1 GiB; daemons may share it. Only its owner may "
                              "write there. Empty: kernels are compiled anew in each life",
                              MEMBER(devices.kernel_cache)));
+  fields.push_back(TextField("devices.packaged_kernels",
+                             "A directory of compiled kernels that is only read; `none`: there is "
+                             "none. Empty: what the package has installed",
+                             MEMBER(devices.packaged_kernels)));
   fields.push_back(
       NumberField("devices.ids.base",
                   "Global device ids are this plus the index, unless `membership.nodes` lists them",

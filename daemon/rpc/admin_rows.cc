@@ -253,6 +253,7 @@ void SetProgram(const CompiledProgram& program, pb::ProgramRow* out) {
   }
   out->set_bytes(bytes);
   out->set_scratch_bytes(program.scratch_bytes());
+  if (program.gpu) out->set_waiting_kernels(program.gpu->waiting());
   out->set_flops(program.cost.flops);
 }
 

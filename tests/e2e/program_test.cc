@@ -297,7 +297,11 @@ TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
   };
   const std::string scale = docs + "scale.program";
   refuses({"plan", scale, "--dot", "--json"}, "without --kernels or --json");
-  refuses({"plan", scale, "--compile"}, "--source and --compile are for --gpu");
+  refuses({"plan", scale, "--compile"}, "--source, --compile and --device are for --gpu");
+  refuses({"plan", scale, "--device", "0"}, "--source, --compile and --device are for --gpu");
+  refuses({"plan", scale, "--gpu", "sm_90a", "--device", "0", "--compile"}, "either --compile");
+  refuses({"plan", scale, "--gpu", "sm_90a", "--device", "0"}, "device 0 is no GPU of sm_90a");
+  refuses({"bench", scale, "--device", "0", "--threads", "2"}, "limits.job_threads");
   refuses({"plan", scale, "--gpu", "sm_90a", "--source", "--compile"}, "either");
   refuses({"plan", scale, "--gpu", "sm_90a", "--cache", "x"}, "--cache and --nvrtc are for");
   EXPECT_EQ(Ferryctl({"program", "plan", scale, "--gpu", "sm_90a", "--compile", "--nvrtc",
@@ -314,6 +318,9 @@ TEST_F(ProgramTest, FerryctlRefusesFlagsThatContradictEachOther) {
   EXPECT_EQ(Ferryctl({"program", "bogus", scale}), 2);
   EXPECT_THAT(output_, HasSubstr("there is no command 'program bogus'"));
   refuses({"bench", docs + "exchange.program"}, "time a program: it has a send");
+  refuses({"bench", docs + "exchange.program", "--device", "0"}, "time a program: it has a send");
+  EXPECT_EQ(Ferryctl({"program", "bench", scale, "--device", "77"}), 3);
+  EXPECT_THAT(output_, HasSubstr("device 77 is not of node"));
   ASSERT_EQ(Ferryctl({"program", "plan", docs + "exchange.program"}), 0);
   EXPECT_THAT(output_, HasSubstr(" peer=\"other\" key=\"elements\" read=1024 sent=1024"));
   // What is wrong with the text is said of the file, whoever is to run it.

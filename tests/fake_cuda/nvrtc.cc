@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake libnvrtc. Its machine code is the source itself, behind a mark: the fake driver has it
 // compiled by the host's compiler when it is loaded. A source with the word FERRY_FAKE_FAILS in it
-// does not compile.
+// does not compile. Neither does one with the number kFailsInFull in it, but of the first tier.
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -9,6 +9,9 @@
 #include "machine_code.h"
 
 namespace {
+
+constexpr char kFailsInFull[] = "0xfa11ed11ull";
+constexpr char kFirstTier[] = "--define-macro=FERRY_ROLLED";
 
 struct Program {
   std::string source;
@@ -44,9 +47,12 @@ int nvrtcDestroyProgram(void** program) {
   return 0;
 }
 
-int nvrtcCompileProgram(void* program, int, const char* const*) {
+int nvrtcCompileProgram(void* program, int count, const char* const* options) {
   auto& made = *static_cast<Program*>(program);
-  if (made.source.find("FERRY_FAKE_FAILS") != std::string::npos) {
+  bool first = false;
+  for (int i = 0; i < count; ++i) first = first || strcmp(options[i], kFirstTier) == 0;
+  if (made.source.find("FERRY_FAKE_FAILS") != std::string::npos ||
+      (!first && made.source.find(kFailsInFull) != std::string::npos)) {
     made.log = std::string("kernel.cu(1): error: the fake was told to fail\n") + '\0';
     return 6;
   }

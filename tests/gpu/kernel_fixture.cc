@@ -27,9 +27,9 @@ class RealGpu : public fc::testing::GpuMachine {
   RealGpu(const GpuDriver* driver, const ModuleApi& api) : driver_(driver), api_(api) {}
   ~RealGpu() override { FreeAll(); }
 
-  void Use(LoadedKernels& kernels, const fc::GpuPlan& plan) {
+  void Use(LoadedKernels& kernels, const fc::GpuPlan& plan, fc::Tier tier) {
     for (const fc::GpuKernel& kernel : plan.kernels) {
-      functions_[kernel.name] = kernels.Get(kernel);
+      functions_[kernel.name] = kernels.Get(kernel, tier);
       ASSERT_NE(functions_[kernel.name], nullptr);
     }
   }
@@ -108,9 +108,9 @@ LoadedKernels::~LoadedKernels() {
   for (CUmodule module : modules_) api_.unload(module);
 }
 
-std::optional<fc::CompiledKernel> LoadedKernels::Find(const std::string& source) {
+std::optional<fc::CompiledKernel> LoadedKernels::Find(const std::string& source, fc::Tier tier) {
   if (directory_) {
-    const std::string key = fc::KernelKey(source, fc::CompileOptions(arch_), version_);
+    const std::string key = fc::KernelKey(source, fc::CompileOptions(arch_, tier), version_);
     if (std::optional<fc::CompiledKernel> found = directory_->Find(key)) return found;
   }
   ++compiled_;
@@ -119,16 +119,16 @@ std::optional<fc::CompiledKernel> LoadedKernels::Find(const std::string& source)
     return std::nullopt;
   }
   absl::StatusOr<fc::CompiledKernel> made = fc::CompileKernel(
-      *nvrtc_, absl::StrReplaceAll(source, {{fc::kEntryPlace, fc::kStoredEntry}}), arch_);
+      *nvrtc_, absl::StrReplaceAll(source, {{fc::kEntryPlace, fc::kStoredEntry}}), arch_, tier);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return std::nullopt;
   return *std::move(made);
 }
 
-CUfunction LoadedKernels::Get(const fc::GpuKernel& kernel) {
-  const auto known = functions_.find(kernel.source);
+CUfunction LoadedKernels::Get(const fc::GpuKernel& kernel, fc::Tier tier) {
+  const auto known = functions_.find({kernel.source, tier});
   if (known != functions_.end()) return known->second;
-  const std::optional<fc::CompiledKernel> found = Find(kernel.source);
+  const std::optional<fc::CompiledKernel> found = Find(kernel.source, tier);
   if (!found) return nullptr;
   CUmodule module = nullptr;
   CUfunction function = nullptr;
@@ -136,7 +136,7 @@ CUfunction LoadedKernels::Get(const fc::GpuKernel& kernel) {
   if (module == nullptr) return nullptr;
   modules_.push_back(module);
   EXPECT_CU(api_.find(&function, module, fc::kStoredEntry));
-  functions_[kernel.source] = function;
+  functions_[{kernel.source, tier}] = function;
   return function;
 }
 
@@ -174,22 +174,22 @@ void GpuKernelTest::TearDown() {
 }
 
 std::vector<Bytes> GpuKernelTest::Run(const SuiteProgram& program,
-                                      const std::vector<Bytes>& buffers) {
+                                      const std::vector<Bytes>& buffers, fc::Tier tier) {
   const absl::StatusOr<fc::GpuPlan> plan = fc::MakeGpuPlan(program.program, arch_, program.options);
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok()) return {};
   RealGpu gpu(driver_, api_);
-  gpu.Use(*kernels_, *plan);
+  gpu.Use(*kernels_, *plan, tier);
   if (HasFailure()) return {};
   return fc::testing::RunGpuPlan(*plan, buffers, gpu);
 }
 
-void GpuKernelTest::Compare(const SuiteProgram& made) {
+void GpuKernelTest::Compare(const SuiteProgram& made, fc::Tier tier) {
   const auto random = [&] { return fc::testing::RandomBuffers(made.program, made.seed); };
   std::vector<fc::testing::Memory> reference;
   for (Bytes& bytes : random()) reference.emplace_back(std::move(bytes));
   fc::testing::Evaluate(made.program, reference);
-  const std::vector<Bytes> got = Run(made, random());
+  const std::vector<Bytes> got = Run(made, random(), tier);
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(reference[i].DifferenceOf(got[i]), "")
         << "@" << made.program.buffers[i].name << " of seed " << made.seed << "\n"
@@ -198,11 +198,15 @@ void GpuKernelTest::Compare(const SuiteProgram& made) {
   }
 }
 
-void GpuKernelTest::CompareSome(Suite suite, uint64_t first, uint64_t count, uint64_t step) {
+void GpuKernelTest::CompareSome(Suite suite, uint64_t first, uint64_t count, uint64_t step,
+                                fc::Tier tier) {
   if (!ready()) return;
   uint64_t number = 0;
   ForEachProgram(suite, first, count, [&](const SuiteProgram& made) {
-    if (number++ % step == 0) Compare(made);
+    if (number++ % step != 0) return true;
+    SuiteProgram program = made;
+    if (tier == fc::Tier::kFirst) program.options.code = fc::kFirstTierCode[0];
+    Compare(program, tier);
     return !HasFailure();
   });
 }

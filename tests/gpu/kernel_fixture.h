@@ -44,13 +44,13 @@ class LoadedKernels {
   LoadedKernels& operator=(const LoadedKernels&) = delete;
 
   // Null, and the test fails, if the kernel does not compile or load.
-  CUfunction Get(const compute::GpuKernel& kernel);
+  CUfunction Get(const compute::GpuKernel& kernel, compute::Tier tier);
   // Whether a directory of kernels was named, and how many kernels were not in it.
   bool has_directory() const { return directory_.has_value(); }
   uint64_t compiled() const { return compiled_; }
 
  private:
-  std::optional<compute::CompiledKernel> Find(const std::string& source);
+  std::optional<compute::CompiledKernel> Find(const std::string& source, compute::Tier tier);
 
   const GpuDriver* const driver_;
   const ModuleApi api_;
@@ -59,7 +59,7 @@ class LoadedKernels {
   std::optional<compute::CubinCache> directory_;
   std::string version_;  // of the NVRTC that made the directory
   std::vector<CUmodule> modules_;
-  std::map<std::string, CUfunction> functions_;  // by source
+  std::map<std::pair<std::string, compute::Tier>, CUfunction> functions_;  // by source
   uint64_t compiled_ = 0;
 };
 
@@ -72,10 +72,13 @@ class GpuKernelTest : public GpuTest {
   bool ready() const { return kernels_ != nullptr; }
   // Runs the program's plan on the GPU over `buffers`, and returns what they have afterwards.
   std::vector<compute::testing::Bytes> Run(const SuiteProgram& program,
-                                           const std::vector<compute::testing::Bytes>& buffers);
+                                           const std::vector<compute::testing::Bytes>& buffers,
+                                           compute::Tier tier = compute::Tier::kFull);
   // Compares what a run over random buffers leaves with what the reference does.
-  void Compare(const SuiteProgram& program);
-  void CompareSome(Suite suite, uint64_t first, uint64_t count, uint64_t step = 1);
+  void Compare(const SuiteProgram& program, compute::Tier tier);
+  // Every `step`th of the suite's programs. Kernels of the first tier are compiled here.
+  void CompareSome(Suite suite, uint64_t first, uint64_t count, uint64_t step = 1,
+                   compute::Tier tier = compute::Tier::kFull);
 
   ModuleApi api_;
   compute::GpuArch arch_;

@@ -69,6 +69,13 @@ TEST_F(GpuKernelTest, NumbersAreRoundedAsTheReferenceSays) {
   CompareSome(Suite::kNumbers, 0, kAll);
 }
 
+// What runs until kernels are compiled in full.
+TEST_F(GpuKernelTest, FirstTiersAreAsTheReferenceSays) {
+  CompareSome(Suite::kTemplates, 2, kAll, 9, fc::Tier::kFirst);
+  CompareSome(Suite::kBytes, 0, kAll, 1, fc::Tier::kFirst);
+  CompareSome(Suite::kWoven, 0, 6, 1, fc::Tier::kFirst);
+}
+
 // More blocks of threads than one adds up at a time; what the host makes of it, the GPU makes too.
 TEST_F(GpuKernelTest, LargeDeltasAreThoseOfTheHost) {
   for (const auto& [bytes, block, changed] :

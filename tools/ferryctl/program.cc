@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/cuda/gpu_plan.h"
@@ -27,6 +28,7 @@
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
 #include "tools/ferryctl/program_bench.h"
+#include "tools/ferryctl/program_device.h"
 #include "tools/ferryctl/program_kernels.h"
 #include "tools/ferryctl/program_list.h"
 #include "tools/ferryctl/program_run.h"
@@ -149,6 +151,10 @@ class ProgramCommand : public Command {
     plan->add_option("--cache", compiling_.cache,
                      "With --compile: the directory of compiled kernels that is read and filled");
     plan->add_option("--nvrtc", compiling_.nvrtc, "With --compile: the path of libnvrtc");
+    plan->add_option("--device", measured_on_,
+                     "With --gpu: measures it on this GPU of the daemon, and marks what is an "
+                     "estimate and what was measured")
+        ->check(IdFrom<uint64_t>("ferryctl devices"));
     plan->callback([this] { act_ = Act::kPlan; });
     CLI::App* run =
         app.add_subcommand("run", "Runs it over files, in this process or by the daemon");
@@ -168,14 +174,14 @@ class ProgramCommand : public Command {
     run->add_flag("--poison", poison_,
                   "What nothing was written to is all ones, NaN or -1, instead of 0");
     run->callback([this] { act_ = Act::kRun; });
-    CLI::App* bench = app.add_subcommand(
-        "bench", "How long each step takes in this process, over memory of its own");
-    bench->add_option("--iterations", iterations_, "Runs that are measured")
-        ->check(CLI::Range(1, 1'000'000));
+    CLI::App* bench = DefineBench(app);
+    for (CLI::App* sub : {plan, bench}) {
+      sub->add_option("--iterations", iterations_, "Runs that are measured")
+          ->check(CLI::Range(1, 1'000'000));
+    }
     for (CLI::App* sub : {run, bench}) {
       sub->add_option("--threads", threads_, "How many it may use")->check(CLI::Range(1, 1024));
     }
-    bench->callback([this] { act_ = Act::kBench; });
     CLI::App* list = app.add_subcommand("list", "The daemon's programs and jobs");
     list->callback([this] { act_ = Act::kList; });
     CLI::App* barred = app.add_subcommand(
@@ -220,9 +226,7 @@ class ProgramCommand : public Command {
       return kExitOk;
     }
     if (act_ == Act::kBench) {
-      ASSIGN_OR_RETURN(const ProgramTimes times,
-                       BenchProgram(compute::Simplify(program), threads(), iterations_));
-      const std::string text = ToText(times, globals.json);
+      ASSIGN_OR_RETURN(const std::string text, Bench(globals, compute::Simplify(program)));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return kExitOk;
     }
@@ -231,7 +235,7 @@ class ProgramCommand : public Command {
     if (act_ == Act::kCheck) text = Summary(program, globals.json);
     if (act_ == Act::kPrint) text = compute::Print(program);
     if (act_ == Act::kPlan && gpu_) {
-      ASSIGN_OR_RETURN(text, GpuPlanText(program));
+      ASSIGN_OR_RETURN(text, GpuPlanText(globals, program));
     } else if (act_ == Act::kPlan) {
       ASSIGN_OR_RETURN(const compute::Plan plan, compute::MakePlan(program));
       text = dot_ ? compute::ToDot(plan)
@@ -252,6 +256,30 @@ class ProgramCommand : public Command {
 
   size_t threads() const { return threads_.value_or(1); }
 
+  CLI::App* DefineBench(CLI::App& app) {
+    CLI::App* bench = app.add_subcommand(
+        "bench",
+        "How long each step takes in this process, or on a device of the daemon, over memory of "
+        "its own");
+    bench
+        ->add_option("--device", measured_on_,
+                     "On this device of the daemon, a host device or a GPU, as a client's "
+                     "prepared job, beside a copy on it")
+        ->check(IdFrom<uint64_t>("ferryctl devices"));
+    bench->callback([this] { act_ = Act::kBench; });
+    return bench;
+  }
+
+  absl::StatusOr<std::string> Bench(const Globals& globals, const compute::Program& program) const {
+    if (measured_on_) {
+      ASSIGN_OR_RETURN(const DeviceTimes times,
+                       BenchOnDevice(globals, program, *measured_on_, iterations_));
+      return ToText(times, globals.json);
+    }
+    ASSIGN_OR_RETURN(const ProgramTimes times, BenchProgram(program, threads(), iterations_));
+    return ToText(times, globals.json);
+  }
+
   // Flags that together mean nothing, or contradict each other.
   absl::Status CheckFlags(const Globals& globals) const {
     const auto refuse = [](const char* text) {
@@ -270,8 +298,16 @@ class ProgramCommand : public Command {
           "run a program: --poison and --threads are for runs in this process; a daemon has its "
           "own threads (limits.job_threads)");
     }
-    if ((source_ || compile_) && !gpu_) {
-      return refuse("plan a program: --source and --compile are for --gpu");
+    if (act_ == Act::kBench && measured_on_ && threads_) {
+      return refuse(
+          "time a program: --threads is for runs in this process; a daemon has its own threads "
+          "(limits.job_threads)");
+    }
+    if ((source_ || compile_ || (act_ == Act::kPlan && measured_on_)) && !gpu_) {
+      return refuse("plan a program: --source, --compile and --device are for --gpu");
+    }
+    if (compile_ && measured_on_) {
+      return refuse("plan a program: either --compile, without a daemon, or --device");
     }
     if (source_ && compile_) return refuse("plan a program: either --source or --compile");
     if (!compile_ && !(compiling_.cache.empty() && compiling_.nvrtc.empty())) {
@@ -289,10 +325,22 @@ class ProgramCommand : public Command {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> GpuPlanText(const compute::Program& program) const {
+  absl::StatusOr<std::string> GpuPlanText(const Globals& globals,
+                                          const compute::Program& program) const {
     ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(*gpu_));
     ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
-    return compile_ ? CompiledKernelsText(plan, compiling_) : compute::ToText(plan, source_);
+    if (compile_) return CompiledKernelsText(plan, compiling_);
+    std::string text = compute::ToText(plan, source_);
+    if (!measured_on_) return text;
+    ASSIGN_OR_RETURN(const DeviceTimes times,
+                     BenchOnDevice(globals, program, *measured_on_, iterations_));
+    if (!absl::StartsWith(times.target, absl::StrCat("gpu ", arch.name, ","))) {
+      return Error(
+          absl::StatusCode::kInvalidArgument, Reason::kFieldInvalid,
+          absl::StrCat("plan a program: device ", *measured_on_, " is no GPU of ", arch.name,
+                       "; the daemon's plan for it ends with '", times.target, "'"));
+    }
+    return absl::StrCat(text, "\n", EstimatedAndMeasured(times));
   }
 
   static std::string Summary(const compute::Program& program, bool json) {
@@ -330,6 +378,7 @@ class ProgramCommand : public Command {
   bool release_all_ = false;
   std::vector<std::string> bindings_;
   std::optional<size_t> threads_;
+  std::optional<uint64_t> measured_on_;
   size_t iterations_ = 7;
 };
 

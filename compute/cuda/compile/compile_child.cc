@@ -59,12 +59,12 @@ absl::StatusOr<std::string> CompileChild::Version() {
   return version_;
 }
 
-absl::StatusOr<CompiledKernel> CompileChild::Compile(const std::string& source,
-                                                     const GpuArch& arch) {
+absl::StatusOr<CompiledKernel> CompileChild::Compile(const std::string& source, const GpuArch& arch,
+                                                     Tier tier) {
   home_.Check();
   if (pid_ < 0) RETURN_IF_ERROR(Start());
   const absl::Time until = MonotonicNow() + options_.patience;
-  const std::string request = Encode(CompileRequest{std::string(arch.name), source});
+  const std::string request = Encode(CompileRequest{std::string(arch.name), source, tier});
   absl::Status sent = Write(Framed(request), until);
   absl::StatusOr<std::string> payload = sent.ok() ? ReadFrame(until) : sent;
   if (!payload.ok()) {
@@ -188,9 +188,11 @@ absl::Status CompileChild::Await(short events, absl::Time until) {
                  absl::StrCat("ferry-compile was not done within ", DurationText(options_.patience),
                               " and was killed"));
   }
-  pollfd wait{stream_.get(), events, 0};
-  poll(&wait, 1, static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 60'000)));
-  return absl::OkStatus();
+  pollfd wait[2] = {{stream_.get(), events, 0}, {options_.stop, POLLIN, 0}};  // -1 is passed over
+  poll(wait, 2, static_cast<int>(std::min<int64_t>(absl::ToInt64Milliseconds(left) + 1, 60'000)));
+  if (wait[1].revents == 0) return absl::OkStatus();
+  return Error(absl::StatusCode::kCancelled, Reason::kCancelled,
+               "nobody waits for ferry-compile any more");
 }
 
 absl::Status CompileChild::Ended(absl::Time until) {

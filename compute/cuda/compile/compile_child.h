@@ -34,6 +34,9 @@ class CompileChild {
     std::string nvrtc;                            // path of NVRTC; empty: the first that exists
     uint64_t memory_bytes = uint64_t{4} << 30;    // address space of the child
     absl::Duration patience = absl::Seconds(60);  // time for one kernel, and for the child's start
+    // A descriptor that is readable when nobody wants kernels any more, and outlives the object:
+    // waits end then. -1: none.
+    int stop = -1;
   };
   explicit CompileChild(Options options) : options_(std::move(options)) {}
   CompileChild(const CompileChild&) = delete;
@@ -45,8 +48,10 @@ class CompileChild {
   absl::StatusOr<std::string> Version();
 
   // INTERNAL with the compiler's log if the source does not compile, or with how the child ended.
-  // DEADLINE_EXCEEDED/EXECUTING: it took too long, and the child was killed.
-  absl::StatusOr<CompiledKernel> Compile(const std::string& source, const GpuArch& arch);
+  // DEADLINE_EXCEEDED/EXECUTING: it took too long, and the child was killed. CANCELLED/CANCELLED:
+  // `stop` said so, and the child was killed.
+  absl::StatusOr<CompiledKernel> Compile(const std::string& source, const GpuArch& arch,
+                                         Tier tier = Tier::kFull);
 
   // How many children were started: for tests and metrics.
   int started() const { return started_; }

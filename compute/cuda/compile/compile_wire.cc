@@ -96,6 +96,7 @@ std::string Encode(const CompileRequest& request) {
   std::string payload;
   Put(request.arch, payload);
   Put(request.source, payload);
+  Put(static_cast<uint64_t>(request.tier), payload);
   return payload;
 }
 
@@ -104,7 +105,11 @@ absl::StatusOr<CompileRequest> DecodeRequest(absl::string_view payload) {
   CompileRequest request;
   request.arch = parts.Text();
   request.source = parts.Text();
-  if (!parts.Good()) return Broken("a request that is cut off");
+  const uint64_t tier = parts.Number();
+  if (!parts.Good() || tier > static_cast<uint64_t>(Tier::kFirst)) {
+    return Broken("a request that is cut off");
+  }
+  request.tier = static_cast<Tier>(tier);
   return request;
 }
 

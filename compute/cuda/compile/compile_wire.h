@@ -25,6 +25,7 @@ absl::StatusOr<uint64_t> PayloadOf(absl::string_view header);
 struct CompileRequest {
   std::string arch;  // a name in kGpuArchs
   std::string source;
+  Tier tier = Tier::kFull;
 };
 std::string Encode(const CompileRequest& request);
 absl::StatusOr<CompileRequest> DecodeRequest(absl::string_view payload);

@@ -54,7 +54,7 @@ absl::StatusOr<const NvrtcApi*> Prepare(uint64_t memory_bytes, const std::string
 absl::StatusOr<CompiledKernel> Answer(const NvrtcApi& nvrtc, absl::string_view payload) {
   ASSIGN_OR_RETURN(const CompileRequest request, DecodeRequest(payload));
   ASSIGN_OR_RETURN(const GpuArch arch, GpuArchOf(request.arch));
-  return CompileKernel(nvrtc, request.source, arch);
+  return CompileKernel(nvrtc, request.source, arch, request.tier);
 }
 
 int Serve(uint64_t memory_bytes, const std::string& library) {

@@ -8,7 +8,11 @@
 #pragma once
 
 #define FERRY_DEVICE static __device__ __forceinline__
+#ifdef FERRY_ROLLED  // the first tier (kernel_compiler.h): less code, which compiles faster
+#define FERRY_UNROLL _Pragma("unroll 1")
+#else
 #define FERRY_UNROLL _Pragma("unroll")
+#endif
 
 using i8 = signed char;
 using i16 = short;

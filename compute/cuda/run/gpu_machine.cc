@@ -28,6 +28,7 @@ uint64_t WordAt(const std::byte* at) {
 // One call of Run.
 struct GpuMachine::Running {
   const Work& work;
+  bool full = true;       // its launches are those of full kernels
   bool launched = false;  // its first kernel is queued
   // Steps that are not told of, in order, each with the mark behind its launches.
   struct Untold {
@@ -88,12 +89,18 @@ absl::StatusOr<const CudaKernel*> GpuMachine::KernelOf(const CompiledKernel& cod
   return kernel.get();
 }
 
+void GpuMachine::DropFirstTiers(const GpuProgram& program) {
+  if (program.first_codes().empty() || over() + 1 != begun()) return;
+  for (const CompiledKernel* code : program.first_codes()) kernels_.erase(code);
+}
+
 absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   home_.Check();
   RETURN_IF_ERROR(Open());
   stream_->MakeCurrent();
   begun_.fetch_add(1, std::memory_order_release);
-  Running run{work};
+  Running run{work, work.program.full()};
+  if (run.full) DropFirstTiers(work.program);
   const size_t from = std::exchange(aside.put, false) ? aside.step : work.begin;
   absl::Status status;
   for (size_t step = from; step < work.end && status.ok(); ++step) {
@@ -167,20 +174,21 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
 }
 
 absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
-  ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(run.work.program.code(command.kernel)));
+  const GpuProgram::Launch launch = run.work.program.LaunchOf(command, run.full);
+  ASSIGN_OR_RETURN(const CudaKernel* kernel, KernelOf(*launch.code));
   // Values first: the pointers to them must stay.
   std::vector<uint64_t> values;
-  values.reserve(command.arguments.size() + 2);
+  values.reserve(launch.arguments.size() + 2);
   const bool first = !std::exchange(run.launched, true);
   values.push_back(first ? stream_->report_address() + kBegunAt : 0);
   values.push_back(begun());
   std::vector<void*> arguments{&values[0], &values[1]};
-  for (const GpuArgument& argument : command.arguments) {
+  for (const GpuArgument& argument : launch.arguments) {
     values.push_back(argument.place ? reinterpret_cast<uint64_t>(run.AddressOf(*argument.place))
                                     : static_cast<uint64_t>(argument.number));
     arguments.push_back(&values.back());  // little-endian: the low 4 bytes come first
   }
-  return stream_->Launch(*kernel, command.blocks, command.threads, arguments);
+  return stream_->Launch(*kernel, launch.blocks, launch.threads, arguments);
 }
 
 absl::Status GpuMachine::EndPart() {

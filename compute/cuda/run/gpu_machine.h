@@ -111,6 +111,9 @@ class GpuMachine {
   absl::Status Open();
   void CloseStream();
   absl::StatusOr<const CudaKernel*> KernelOf(const CompiledKernel& code);
+  // Of a program that runs by its full kernels from now on, as long as no run is under way but the
+  // one that begins: unloads what ran until they were there.
+  void DropFirstTiers(const GpuProgram& program);
   absl::Status QueueAll(Running& run, absl::Span<const GpuCommand> commands);
   absl::Status Queue(Running& run, const GpuCommand& command);
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);

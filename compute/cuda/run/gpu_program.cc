@@ -8,20 +8,91 @@
 
 namespace ferry::compute {
 
-absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
-                                            KernelStore& store) {
+namespace {
+
+// The kernels of the first tier that may stand for each kernel, and whether all of its launches
+// have one.
+struct FirstTiers {
+  std::vector<std::vector<uint32_t>> of;  // by kernel
+  std::vector<bool> lacks;                // by kernel
+
+  explicit FirstTiers(const GpuPlan& plan)
+      : of(plan.kernels.size()), lacks(plan.kernels.size(), false) {
+    Look(plan.commands);
+  }
+  void Look(const std::vector<GpuCommand>& commands) {
+    for (const GpuCommand& command : commands) {
+      Look(command.body);
+      if (command.kind != GpuCommand::Kind::kLaunch) continue;
+      if (command.first) of[command.kernel].push_back(command.first->kernel);
+      if (!command.first) lacks[command.kernel] = true;
+    }
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<GpuPlan> GpuProgram::Plan(const Program& program, const GpuArch& arch,
+                                         bool first_tier) {
   GpuOptions options;
   options.buffer_alignment = kBufferAlignment;
   options.library_products = false;
-  ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
+  options.first_tier = first_tier;
+  return MakeGpuPlan(program, arch, options);
+}
+
+absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
+                                            KernelStore& store) {
+  ASSIGN_OR_RETURN(GpuPlan plan, Plan(program, arch, store.tiers()));
   GpuProgram made(std::move(plan));
-  for (const GpuKernel& kernel : made.plan_.kernels) {
-    absl::StatusOr<KernelStore::Got> got = store.Get(kernel, made.plan_.arch);
-    if (!got.ok()) return Annotate(got.status(), absl::StrCat("kernel ", kernel.name));
-    made.codes_.push_back(got->kernel);
-    made.compiled_ += got->from == KernelStore::From::kCompiler ? 1 : 0;
-  }
+  RETURN_IF_ERROR(made.FindKernels(store));
   return made;
+}
+
+absl::Status GpuProgram::FindKernels(KernelStore& store) {
+  const FirstTiers first(plan_);
+  first_codes_.resize(plan_.first_kernels.size());
+  has_first_.resize(plan_.kernels.size());
+  for (uint32_t i = 0; i < plan_.kernels.size(); ++i) {
+    const GpuKernel& kernel = plan_.kernels[i];
+    codes_.push_back(store.Find(kernel, plan_.arch));
+    if (codes_.back()->code() != nullptr) continue;
+    const bool may = store.tiers() && !first.lacks[i] && !first.of[i].empty();
+    const absl::Status status = Compile(i, may ? first.of[i] : std::vector<uint32_t>(), store);
+    if (!status.ok()) return Annotate(status, absl::StrCat("kernel ", kernel.name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuProgram::Compile(uint32_t kernel, const std::vector<uint32_t>& first,
+                                 KernelStore& store) {
+  if (!first.empty() && CompileFirst(first, store).ok()) {
+    has_first_[kernel] = true;
+    awaited_.push_back(codes_[kernel]);
+    return store.Later(plan_.kernels[kernel], plan_.arch);
+  }
+  ++compiled_;
+  return store.Get(plan_.kernels[kernel], plan_.arch).status();
+}
+
+absl::Status GpuProgram::CompileFirst(const std::vector<uint32_t>& first, KernelStore& store) {
+  for (const uint32_t kernel : first) {
+    if (first_codes_[kernel] != nullptr) continue;
+    ASSIGN_OR_RETURN(const KernelStore::Got got,
+                     store.Get(plan_.first_kernels[kernel], plan_.arch, Tier::kFirst));
+    first_codes_[kernel] = got.kernel;
+    used_first_.push_back(got.kernel);
+    compiled_ += got.from == KernelStore::From::kCompiler ? 1 : 0;
+  }
+  return absl::OkStatus();
+}
+
+GpuProgram::Launch GpuProgram::LaunchOf(const GpuCommand& command, bool full) const {
+  if (full || !has_first_[command.kernel]) {
+    return {codes_[command.kernel]->code(), command.blocks, command.threads, command.arguments};
+  }
+  const GpuLaunch& first = *command.first;
+  return {first_codes_[first.kernel], first.blocks, first.threads, first.arguments};
 }
 
 absl::Span<const GpuCommand> GpuProgram::CommandsOf(size_t begin, size_t end) const {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program made ready to run on GPUs of one architecture: its plan, and the machine code of each
-// kernel, which is the KernelStore's and must outlive the program. Immutable; any thread.
+// kernel, which is the KernelStore's and must outlive the program. Where the store has tiers, a
+// kernel that nobody has compiled before may still be without its full code: its first tier runs
+// until that is there. Immutable but for that; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -27,19 +30,54 @@ class GpuProgram {
   static absl::StatusOr<GpuProgram> Make(const Program& program, const GpuArch& arch,
                                          KernelStore& store);
 
+  // The plan that Make makes, without `first_tier`.
+  static absl::StatusOr<GpuPlan> Plan(const Program& program, const GpuArch& arch,
+                                      bool first_tier = false);
+
   const GpuPlan& plan() const { return plan_; }
   uint64_t scratch_bytes() const { return plan_.scratch_bytes; }
   // The commands of the plan's steps from `begin` to before `end`.
   absl::Span<const GpuCommand> CommandsOf(size_t begin, size_t end) const;
-  const CompiledKernel& code(uint32_t kernel) const { return *codes_[kernel]; }
-  // How many of the kernels were compiled for this program, not found.
+
+  // Whether all kernels have their full code. Once true it stays so.
+  bool full() const {
+    return std::all_of(awaited_.begin(), awaited_.end(),
+                       [](const StoredKernel* kernel) { return kernel->code() != nullptr; });
+  }
+  // How many kernels are still compiled: not those that have failed.
+  uint32_t waiting() const {
+    return static_cast<uint32_t>(std::count_if(
+        awaited_.begin(), awaited_.end(),
+        [](const StoredKernel* kernel) { return kernel->code() == nullptr && !kernel->failed(); }));
+  }
+  struct Launch {
+    const CompiledKernel* code = nullptr;
+    uint64_t blocks = 0;
+    uint32_t threads = 0;
+    absl::Span<const GpuArgument> arguments;
+  };
+  // How a launch of the plan is done by a run that is `full`, as full() has said before, or is not.
+  Launch LaunchOf(const GpuCommand& command, bool full) const;
+  // The code of the first tiers that a run which is not full launches.
+  const std::vector<const CompiledKernel*>& first_codes() const { return used_first_; }
+
+  // How many of the kernels were compiled for this program, of either tier, not found.
   int compiled() const { return compiled_; }
 
  private:
   explicit GpuProgram(GpuPlan plan) : plan_(std::move(plan)) {}
+  absl::Status FindKernels(KernelStore& store);
+  // Has the kernel compiled, or, where `first` are kernels that may stand for it in each of its
+  // launches, these instead, and the kernel itself later.
+  absl::Status Compile(uint32_t kernel, const std::vector<uint32_t>& first, KernelStore& store);
+  absl::Status CompileFirst(const std::vector<uint32_t>& first, KernelStore& store);
 
   GpuPlan plan_;
-  std::vector<const CompiledKernel*> codes_;  // by kernel of the plan
+  std::vector<const StoredKernel*> codes_;  // by kernel of the plan
+  std::vector<bool> has_first_;             // by kernel of the plan: it was not there at first
+  std::vector<const CompiledKernel*> first_codes_;  // by first kernel of the plan; null: not needed
+  std::vector<const CompiledKernel*> used_first_;   // those that are not null
+  std::vector<const StoredKernel*> awaited_;        // the kernels that were not there at first
   int compiled_ = 0;
 };
 

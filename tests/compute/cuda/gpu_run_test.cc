@@ -40,15 +40,11 @@ GpuPlan PlanOf(const Program& program, bool library, const GpuArch& arch = kGpuA
   return plan.ok() ? *std::move(plan) : GpuPlan();
 }
 
-// Compares many programs with the reference, with one run of the compiler.
-void CompareAll(
-    const std::vector<Program>& programs, bool library = false, const GpuArch& arch = kGpuArchs[0],
-    uint32_t alignment = 256,
+// Compares plans of programs with the reference, with one run of the compiler.
+void ComparePlans(
+    const std::vector<Program>& programs, const std::vector<GpuPlan>& plans,
     const testing::HostKernels::Compiler& compiler = testing::HostKernels::OwnCompiler()) {
-  std::vector<GpuPlan> plans;
   std::vector<const GpuPlan*> pointers;
-  for (const Program& program : programs)
-    plans.push_back(PlanOf(program, library, arch, alignment));
   for (const GpuPlan& plan : plans) pointers.push_back(&plan);
   const std::unique_ptr<testing::HostKernels> kernels =
       testing::HostKernels::Make(pointers, compiler);
@@ -68,6 +64,59 @@ void CompareAll(
     }
   }
 }
+
+// The same for many programs.
+void CompareAll(
+    const std::vector<Program>& programs, bool library = false, const GpuArch& arch = kGpuArchs[0],
+    uint32_t alignment = 256,
+    const testing::HostKernels::Compiler& compiler = testing::HostKernels::OwnCompiler()) {
+  std::vector<GpuPlan> plans;
+  for (const Program& program : programs)
+    plans.push_back(PlanOf(program, library, arch, alignment));
+  ComparePlans(programs, plans, compiler);
+}
+
+// The plan with launches of the first tier in place of every `nth` one that has such.
+class FirstTier {
+ public:
+  explicit FirstTier(uint32_t nth) : nth_(nth) {}
+
+  GpuPlan Of(const Program& program, uint32_t alignment = 256) {
+    GpuOptions options;
+    options.buffer_alignment = alignment;
+    options.library_products = false;
+    options.first_tier = true;
+    absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, kGpuArchs[0], options);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    Replace(plan->commands, *plan);
+    return *std::move(plan);
+  }
+  uint32_t replaced() const { return replaced_; }
+  uint32_t without() const { return without_; }
+
+ private:
+  void Replace(std::vector<GpuCommand>& commands, GpuPlan& plan) {
+    for (GpuCommand& command : commands) {
+      Replace(command.body, plan);
+      if (command.kind != GpuCommand::Kind::kLaunch) continue;
+      without_ += command.first ? 0 : 1;
+      if (!command.first || ++seen_ % nth_ != 0) continue;
+      ++replaced_;
+      const GpuKernel& kernel = plan.first_kernels[command.first->kernel];
+      const auto known =
+          std::find_if(plan.kernels.begin(), plan.kernels.end(),
+                       [&](const GpuKernel& other) { return other.name == kernel.name; });
+      command.kernel = static_cast<uint32_t>(known - plan.kernels.begin());
+      if (known == plan.kernels.end()) plan.kernels.push_back(kernel);
+      command.blocks = command.first->blocks;
+      command.threads = command.first->threads;
+      command.arguments = command.first->arguments;
+    }
+  }
+
+  const uint32_t nth_;
+  uint32_t seen_ = 0, replaced_ = 0, without_ = 0;
+};
 
 void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
   std::vector<Program> programs;
@@ -97,6 +146,91 @@ TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
 TEST(GpuRunTest, ChecksumsAndDeltasAreAsTheReferenceSays) {
   CompareAll(testing::BytePrograms());
   CompareAll(testing::BytePrograms(), false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// What runs until kernels are compiled in full, all of it or some, gives the same bits.
+TEST(GpuRunTest, FirstTiersAreAsTheReferenceSays) {
+  for (const uint32_t nth : {1, 2}) {
+    std::vector<Program> programs;
+    const std::vector<Program> all = testing::KernelPrograms();
+    for (size_t i = 0; i < all.size(); i += nth == 1 ? 2 : 5) programs.push_back(all[i]);
+    for (Program& program : testing::BytePrograms()) programs.push_back(std::move(program));
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      programs.push_back(Simplify(testing::Weaver(seed, seed % 3 == 0 ? 24 : 4).Make()));
+    }
+    FirstTier tier(nth);
+    std::vector<GpuPlan> plans;
+    for (const Program& program : programs) plans.push_back(tier.Of(program, nth == 1 ? 256 : 16));
+    EXPECT_GT(tier.replaced(), 50u);
+    EXPECT_LT(tier.without(), tier.replaced() / 20);
+    ComparePlans(programs, plans);
+  }
+}
+
+// Concatenates [rows, n] for each n of `parts`, and cuts the same parts out of the whole again.
+Program PartsOf(const std::string& type, int rows, const std::vector<int>& parts, bool adds) {
+  int all = 0;
+  std::string buffers, cuts, names;
+  const int bits = InfoOf(*DTypeOf(type)).bits;
+  const auto bytes = [&](int columns) { return std::to_string(rows * columns * bits / 8); };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string n = std::to_string(i);
+    const std::string shape =
+        " : " + type + "[" + std::to_string(rows) + "," + std::to_string(parts[i]) + "]\n";
+    buffers += "buffer @x" + n + " read " + bytes(parts[i]) + "\nbuffer @y" + n + " write " +
+               bytes(parts[i]) + "\n";
+    names += (i == 0 ? "%x" : ", %x") + n;
+    cuts += "%c" + n + " = slice %w start=[0," + std::to_string(all) + "] limit=[" +
+            std::to_string(rows) + "," + std::to_string(all + parts[i]) + "]" + shape + "store @y" +
+            n + ", %c" + n + "\n";
+    all += parts[i];
+  }
+  std::string text = "program 1\n" + buffers + "buffer @whole write " + bytes(all) +
+                     "\nbuffer @from read " + bytes(all) + "\n";
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string n = std::to_string(i);
+    const std::string of =
+        type + "[" + std::to_string(rows) + "," + std::to_string(parts[i]) + "]\n";
+    text += adds ? "%i" + n + " = input @x" + n + " : " + of + "%x" + n + " = add %i" + n + ", %i" +
+                       n + "\n"
+                 : "%x" + n + " = input @x" + n + " : " + of;
+  }
+  text += "%all = concatenate " + names +
+          " dimension=1\nstore @whole, %all\n%w = input @from : " + type + "[" +
+          std::to_string(rows) + "," + std::to_string(all) + "]\n" + cuts;
+  ParsedText parsed = Parse(text);
+  EXPECT_TRUE(parsed.problems.empty()) << text;
+  EXPECT_EQ(ToStatus(parsed.program, Verify(parsed.program)), absl::OkStatus()) << text;
+  return Simplify(parsed.program);
+}
+
+TEST(GpuRunTest, PartsAreMovedByVectorsOfWhatFollowsEachOther) {
+  const std::vector<std::vector<int>> shapes = {{64, 64, 64}, {24, 8, 100}, {6, 10}, {3, 5, 7},
+                                                {4, 12, 2},   {1, 33},      {16, 48}};
+  std::vector<Program> programs;
+  for (const std::string type : {"bf16", "f32", "f64", "u8", "f8e4m3fn", "bool"}) {
+    for (const std::vector<int>& parts : shapes) {
+      const bool adds = type != "bool" && type != "f8e4m3fn" && programs.size() % 2 == 1;
+      programs.push_back(PartsOf(type, 37, parts, adds));
+    }
+  }
+  programs.push_back(PartsOf("f4e2m1fn", 6, {32, 64}, false));
+  CompareAll(programs);
+  CompareAll(programs, false, kGpuArchs[0], /*alignment=*/1);
+}
+
+// What keys, queries and values are made of: words of 16 bytes, from memory to memory.
+TEST(GpuRunTest, TheProjectionsOfAttentionAreMovedByWords) {
+  const GpuPlan plan =
+      PlanOf(PartsOf("bf16", 8192, {4096, 4096, 4096}, false), false, kGpuArchs[0], 16);
+  EXPECT_EQ(plan.scratch_bytes, 0u) << ToText(plan);
+  EXPECT_EQ(plan.commands.size(), 6u) << ToText(plan);
+  for (const GpuKernel& kernel : plan.kernels) {
+    EXPECT_TRUE(absl::StrContains(kernel.source, "ReadVector<16>")) << kernel.source;
+    EXPECT_TRUE(absl::StrContains(kernel.source, "WriteVector<16>")) << kernel.source;
+    EXPECT_TRUE(absl::StrContains(kernel.source, "V = 8")) << kernel.source;
+    EXPECT_FALSE(absl::StrContains(kernel.source, "One<")) << kernel.source;
+  }
 }
 
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }

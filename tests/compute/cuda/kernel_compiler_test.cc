@@ -72,9 +72,9 @@ class Sources {
   std::vector<std::string> texts_;
 };
 
-void CompileAll(const Sources& sources, const GpuArch& arch) {
+void CompileAll(const Sources& sources, const GpuArch& arch, Tier tier = Tier::kFull) {
   for (const std::string& text : sources.texts()) {
-    const absl::StatusOr<CompiledKernel> made = CompileKernel(*Nvrtc(), text, arch);
+    const absl::StatusOr<CompiledKernel> made = CompileKernel(*Nvrtc(), text, arch, tier);
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_GT(made->cubin.size(), 0u);
     EXPECT_GT(made->registers, 8);
@@ -99,6 +99,15 @@ TEST_P(KernelCompilerTest, WideVectorsCompile) {
   const std::vector<Program> programs = testing::KernelPrograms();
   for (size_t i = 0; i < programs.size(); i += 31) sources.Add(programs[i]);
   CompileAll(sources, GetParam());
+}
+
+TEST_P(KernelCompilerTest, FirstTiersCompile) {
+  SKIP_WITHOUT_NVRTC();
+  Sources sources;
+  const std::vector<Program> programs = testing::KernelPrograms();
+  for (size_t i = 0; i < programs.size(); i += 7) sources.AddNarrow(programs[i]);
+  for (const Program& program : testing::BytePrograms()) sources.Add(program);
+  CompileAll(sources, GetParam(), Tier::kFirst);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KernelCompilerTest, ::testing::ValuesIn(kGpuArchs),
@@ -184,6 +193,7 @@ TEST(KernelKeyTest, WhatTheMachineCodeDependsOnDoes) {
   const std::string& source = plan->kernels[0].source;
   std::vector<std::string> options = CompileOptions(kGpuArchs[0]);
   EXPECT_TRUE(is_new(KernelKey(source, options, "13.1")));
+  EXPECT_TRUE(is_new(KernelKey(source, CompileOptions(kGpuArchs[0], Tier::kFirst), "13.0")));
   for (size_t i = 0; i < options.size(); ++i) {
     std::vector<std::string> fewer = options;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));

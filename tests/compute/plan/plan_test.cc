@@ -208,6 +208,36 @@ TEST(PlanTest, PartsOfRowsHaveStrides) {
   EXPECT_TRUE(absl::StrContains(Print(plan.steps[0].program), "offset=12 strides=[6,1]"));
 }
 
+// Without a value in between; where that may not be, by way of a slot.
+TEST(PlanTest, AConcatenationThatIsOnlyStoredIsMadeWhereItIsStored) {
+  const std::string inputs =
+      "buffer @a read 64\nbuffer @b read 32\nbuffer @y write 96\n%a = input @a : f32[4,4]\n"
+      "%b = input @b : f32[4,2]\n%t = tanh %a\n%c = concatenate %t, %b dimension=1 \"both\"\n";
+  const Plan plan = PlanOf(inputs + "store @y, %c\n");
+  EXPECT_TRUE(plan.slots.empty()) << ToText(plan, true);
+  uint64_t written = 0;
+  for (const Step& step : plan.steps) written += CostOf(step).bytes_written;
+  EXPECT_EQ(written, 96u);
+  EXPECT_TRUE(PlanOf("buffer @a read 32\nbuffer @y write 80\n%a = input @a : f32[2,4]\n"
+                     "%c = concatenate %a, %a dimension=0\nstore @y, %c offset=16\n")
+                  .slots.empty());
+  // Used otherwise too; stored across; in a buffer that is read; after something.
+  EXPECT_EQ(PlanOf(inputs + "store @y, %c\nkeep %c\n").slots.size(), 1u);
+  EXPECT_EQ(PlanOf("buffer @a read 32\nbuffer @y write 80\n%a = input @a : f32[2,4]\n"
+                   "%c = concatenate %a, %a dimension=0\nstore @y, %c strides=[5,1]\n")
+                .slots.size(),
+            1u);
+  EXPECT_EQ(PlanOf("buffer @y read_write 64 donated\n%a = input @y : f32[2,4]\n"
+                   "%n = negate %a\n%c = concatenate %n, %a dimension=0\nstore @y, %c\n")
+                .slots.size(),
+            1u);
+  EXPECT_EQ(PlanOf("buffer @z write 16\n" + inputs +
+                   "%o = constant splat=1 : f32[4]\n^first: store @z, %o\n"
+                   "store @y, %c after ^first\n")
+                .slots.size(),
+            1u);
+}
+
 TEST(PlanTest, WhatIsSentIsNotOverwritten) {
   const Plan plan = PlanOf(
       "buffer @x read 4096\nbuffer @y write 4096\n"

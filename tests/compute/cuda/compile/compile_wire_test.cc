@@ -34,8 +34,10 @@ void ExpectOnlyTheWhole(const std::string& payload, const Decoder& decode) {
 
 TEST(CompileWireTest, GoesOverAsItIs) {
   const absl::StatusOr<CompileRequest> request =
-      DecodeRequest(Encode(CompileRequest{"sm_90a", "a source"}));
+      DecodeRequest(Encode(CompileRequest{"sm_90a", "a source", Tier::kFirst}));
   ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->tier, Tier::kFirst);
+  EXPECT_EQ(DecodeRequest(Encode(CompileRequest{"sm_90a", "a source"}))->tier, Tier::kFull);
   EXPECT_EQ(request->arch, "sm_90a");
   EXPECT_EQ(request->source, "a source");
   EXPECT_EQ(*DecodeGreeting(EncodeGreeting(std::string("13.0"))), "13.0");
@@ -60,7 +62,7 @@ TEST(CompileWireTest, FailuresGoOverWithTheirText) {
 }
 
 TEST(CompileWireTest, OnlyTheWholeIsTaken) {
-  ExpectOnlyTheWhole(Encode(CompileRequest{"sm_90a", "a source"}), DecodeRequest);
+  ExpectOnlyTheWhole(Encode(CompileRequest{"sm_90a", "a source", Tier::kFull}), DecodeRequest);
   ExpectOnlyTheWhole(EncodeGreeting(std::string("13.0")), DecodeGreeting);
   ExpectOnlyTheWhole(EncodeAnswer(SomeKernel()), DecodeAnswer);
   CompiledKernel empty = SomeKernel();

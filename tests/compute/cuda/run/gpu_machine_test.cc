@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
@@ -23,6 +25,7 @@
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
+#include "tests/support/await.h"
 
 namespace ferry::compute {
 namespace {
@@ -99,7 +102,9 @@ class GpuMachineTest : public ::testing::Test {
   }
 
   void CompareWithReference(const Program& program, uint64_t seed) {
-    const GpuProgram made = Made(program);
+    CompareRuns(program, Made(program), seed);
+  }
+  void CompareRuns(const Program& program, const GpuProgram& made, uint64_t seed) {
     std::vector<testing::Memory> reference;
     for (Bytes& bytes : testing::RandomBuffers(program, seed)) {
       reference.emplace_back(std::move(bytes));
@@ -161,6 +166,127 @@ TEST_F(GpuMachineTest, EachKernelIsCompiledAndLoadedOnce) {
   ASSERT_TRUE(Run(first, memory, aside).ok());
   EXPECT_EQ(machine_->loaded(), 1u);
   EXPECT_EQ(ValueOf(memory, 3), 8);
+}
+
+// Gives a store tiers, whose full kernels are not compiled before Go().
+class TierTest : public GpuMachineTest {
+ protected:
+  TierTest() : tiers_(Options()) {}
+  ~TierTest() override { Go(); }
+
+  KernelStore::Options Options() {
+    KernelStore::Options options;
+    options.compiler = CompilerOptions();
+    options.tiers = true;
+    options.problem = [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      problems_.push_back(text);
+    };
+    options.before_full = [this] { go_.WaitForNotification(); };
+    return options;
+  }
+  void Go() {
+    if (!go_.HasBeenNotified()) go_.Notify();
+  }
+  std::vector<std::string> problems() {
+    const std::lock_guard lock(mutex_);
+    return problems_;
+  }
+  void AwaitFull() {
+    Go();
+    ASSERT_TRUE(ferry::testing::Await([&] { return tiers_.counts().waiting == 0; }));
+  }
+  GpuProgram MadeOfTiers(const Program& program) {
+    absl::StatusOr<GpuProgram> made = GpuProgram::Make(program, kGpuArchs[0], tiers_);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+  static const GpuCommand& FirstLaunch(const GpuProgram& program) {
+    return program.plan().commands[0];
+  }
+
+  absl::Notification go_;
+  std::mutex mutex_;
+  std::vector<std::string> problems_;
+  KernelStore tiers_;
+};
+
+TEST_F(TierTest, TheFirstRunIsOfTheFirstTierAndALaterOneIsFull) {
+  const Program program = Steps(3);
+  const GpuProgram made = MadeOfTiers(program);
+  EXPECT_FALSE(made.full());
+  EXPECT_EQ(made.compiled(), 1);
+  EXPECT_EQ(tiers_.counts().compiled_first, 1u);
+  EXPECT_EQ(tiers_.counts().waiting, 1u);
+  const GpuProgram::Launch first = made.LaunchOf(FirstLaunch(made), made.full());
+  EXPECT_EQ(first.code, made.first_codes()[0]);
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside).ok());
+  EXPECT_EQ(ValueOf(memory, 3), 8);
+
+  AwaitFull();
+  ASSERT_TRUE(made.full());
+  EXPECT_NE(made.LaunchOf(FirstLaunch(made), true).code, first.code);
+  Memory again = Bind(made, Ones(program));
+  ASSERT_TRUE(Run(made, again, aside).ok());
+  EXPECT_EQ(ValueOf(again, 3), 8);
+  EXPECT_EQ(machine_->loaded(), 1u) << "the first tier is gone";
+  EXPECT_EQ(tiers_.counts().compiled, 1u);
+  EXPECT_THAT(problems(), IsEmpty());
+  EXPECT_TRUE(MadeOfTiers(program).full()) << "it needs no first tier any more";
+  EXPECT_EQ(tiers_.counts().compiled_first, 1u);
+}
+
+// A run that is under way goes on as it began.
+TEST_F(TierTest, ARunIsOfOneTier) {
+  const Program program = Steps(3);
+  const GpuProgram made = MadeOfTiers(program);
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  int asked = 0;
+  ASSERT_TRUE(Run(made, memory, aside, [&] {
+                if (++asked == 2) AwaitFull();
+                return true;
+              }).ok());
+  EXPECT_TRUE(made.full());
+  EXPECT_EQ(machine_->loaded(), 1u);
+  EXPECT_EQ(ValueOf(memory, 3), 8);
+}
+
+TEST_F(TierTest, WhatDoesNotCompileInFullStaysAsItWasAndIsSaidOnce) {
+  // The number is the fake NVRTC's sign.
+  const Program program = testing::ParsedProgram(
+      "program 1\nbuffer @x read 32\nbuffer @y write 32\n%x = input @x : u32[8]\n"
+      "%n = constant splat=4195478801 : u32[8]\n%y = add %x, %n\nstore @y, %y\n");
+  const GpuProgram made = MadeOfTiers(program);
+  AwaitFull();
+  EXPECT_FALSE(made.full());
+  EXPECT_FALSE(MadeOfTiers(program).full());
+  ASSERT_TRUE(ferry::testing::Await([&] { return tiers_.counts().waiting == 0; }));
+  EXPECT_EQ(tiers_.counts().failed, 1u);
+  ASSERT_EQ(problems().size(), 1u);
+  EXPECT_THAT(problems()[0], HasSubstr("stays as it was compiled first"));
+  EXPECT_THAT(problems()[0], HasSubstr("the fake was told to fail"));
+  Memory memory = Bind(made, Ones(program));
+  GpuMachine::Aside aside;
+  ASSERT_TRUE(Run(made, memory, aside).ok());
+  EXPECT_EQ(static_cast<uint32_t>(ValueOf(memory, 1)), 4195478802u);
+}
+
+TEST_F(TierTest, ProgramsGiveTheReferencesBitsInEitherTier) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const Program program = Simplify(testing::Weaver(seed, 4).Make());
+    const GpuProgram made = MadeOfTiers(program);
+    CompareRuns(program, made, seed);
+  }
+  AwaitFull();
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const Program program = Simplify(testing::Weaver(seed, 4).Make());
+    const GpuProgram made = MadeOfTiers(program);
+    EXPECT_TRUE(made.full());
+    CompareRuns(program, made, seed);
+  }
 }
 
 TEST_F(GpuMachineTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
