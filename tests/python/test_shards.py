@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placements of torch.distributed.tensor as ranges: arithmetic, and what moves between two layouts. DTensors themselves:
-tests/gpu/torch_tensors.py."""
+tests/gpu/torch_tensors.py and tests/frameworks."""
 
 import itertools
+import types
 
 import numpy
 import pytest
@@ -45,6 +46,9 @@ def test_a_mesh_of_two_dimensions():
     assert Layout((4, 9), mesh, [Placement("R"), 1]).region(4) == ((0, 3), (4, 3))
     # One dimension cut twice: first by the mesh's first dimension.
     assert [Layout((12,), mesh, [0, 0]).region(rank).offset[0] for rank in range(6)] == [0, 2, 4, 6, 8, 10]
+    device_mesh = types.SimpleNamespace(mesh=numpy.array(mesh))
+    for other in (device_mesh, numpy.array(mesh), [range(3), range(3, 6)]):
+        assert Layout((4, 9), other, [0, 1]) == Layout((4, 9), mesh, [0, 1])
     assert Layout((4, 9), mesh, [0, None]) == Layout((4, 9), mesh, [Placement("S", 0), Placement("R")])
 
 
@@ -56,6 +60,8 @@ def test_a_mesh_of_two_dimensions():
         ((4,), [0, 1], [0, 0], "2 placements"),
         ((4,), [[0, 1], [2]], [0, 0], "nested lists"),
         ((4,), [0, 0], [0], "twice"),
+        ((4,), "01", [0], "nested lists of ranks, not '01'"),
+        ((4,), [0, 1.5], [0], "nested lists of ranks, not 1.5"),
     ],
 )
 def test_what_is_no_layout(shape, mesh, placements, said):
