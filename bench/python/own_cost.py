@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Python itself costs a transfer, over the same calls of the C ABI: posts of 1,000, and firings of prepared ones.
 
-By the time that the thread itself runs: what others do on the machine, and what it waits for the daemon, is not in it. Each
-round posts and receives the same batch three ways, one after the other: by columns (`send_many`), one object each
-(`send` of a list of tensors), and straight by the C ABI with structs that were made before. Medians of the rounds; "own" is
-the difference to the C ABI, divided by 1,000. Of prepared ones a firing of Python's against one of the C ABI, and the
-same for firing and waiting. Host devices, one daemon, both ends in this process. Exit status 8 if a target is missed.
+In time of the processor, of all threads of this process, since the main thread has another one make what may wait for the
+daemon: what others do on the machine, and what it waits for the daemon, is not in it. Beside it the time by the clock, which
+has the wake-ups of that thread. Each round posts and receives the same batch three ways, one after the other: by columns
+(`send_many`), one object each (`send` of a dict of tensors), and straight by the C ABI with structs that were made before.
+Medians of the rounds; "own" is the difference to the C ABI, divided by 1,000, and its target holds for both times. Of prepared
+ones a firing of Python's beside one of the C ABI. Host devices, one daemon, both ends in this process. Exit status 8 if a
+target is missed.
 
     python bench/python/own_cost.py [--rounds 41]     # with the wheels of tools/wheel installed
 """
@@ -17,8 +19,8 @@ import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -29,11 +31,26 @@ COUNT = 1000
 BYTES = 64
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """By this thread's own time, without that in which it sleeps, or others have the core."""
-    begin = time.thread_time_ns()
+class Time(NamedTuple):
+    """us: of the processor, of all threads of this process; by the clock."""
+
+    cpu: float
+    clock: float
+
+
+def timed(call: Callable[[], Any]) -> tuple[Time, Any]:
+    begin = time.process_time_ns(), time.perf_counter_ns()
     made = call()
-    return (time.thread_time_ns() - begin) / 1e9, made
+    clock, cpu = time.perf_counter_ns(), time.process_time_ns()
+    return Time((cpu - begin[0]) / 1e3, (clock - begin[1]) / 1e3), made
+
+
+def medians(times: Sequence[Time]) -> Time:
+    return Time(statistics.median(one.cpu for one in times), statistics.median(one.clock for one in times))
+
+
+def shown(us: Time) -> str:
+    return f"{us.cpu:.2f} us of the processor, {us.clock:.2f} us by the clock"
 
 
 class Ends:
@@ -75,7 +92,7 @@ TARGETS = {"columns": 2.0, "objects": 10.0, "fire": 5.0}  # us
 def posts(session: ferry.Session, rounds: int) -> dict[str, float]:
     """Own us a transfer."""
     lib, ends = _abi.library(), Ends(session)
-    times: dict[str, list[float]] = {"columns": [], "objects": [], "C ABI": []}
+    times: dict[str, list[Time]] = {"columns": [], "objects": [], "C ABI": []}
     for _ in range(rounds):
         for name, call in (("columns", ends.by_columns), ("objects", ends.by_objects)):
             took, futures = timed(call)
@@ -87,13 +104,14 @@ def posts(session: ferry.Session, rounds: int) -> dict[str, float]:
             assert not lib.ferry_batch_wait(handle, 30 * 10**9)
             lib.ferry_batch_free(handle)
         times["C ABI"].append(took)
-    plain = statistics.median(times["C ABI"])
-    print(f"C ABI, structs made before: {plain / 2 / COUNT * 1e6:.2f} us a transfer")
+    each = {name: Time(*(us / 2 / COUNT for us in medians(some))) for name, some in times.items()}
+    plain = each.pop("C ABI")
+    print(f"C ABI, structs made before, a transfer: {shown(plain)}")
     own: dict[str, float] = {}
-    for name in ("columns", "objects"):
-        whole = statistics.median(times[name])
-        own[name] = (whole - plain) / 2 / COUNT * 1e6
-        print(f"by {name}: {whole / 2 / COUNT * 1e6:.2f} us a transfer, own {own[name]:.2f} us")
+    for name, whole in each.items():
+        mine = Time(whole.cpu - plain.cpu, whole.clock - plain.clock)
+        own[name] = max(mine)
+        print(f"by {name}, a transfer: {shown(whole)}; own: {shown(mine)}")
     return own
 
 
@@ -103,8 +121,8 @@ def firings(session: ferry.Session, rounds: int) -> float:
     tensor, into = session.empty(BYTES, "uint8"), session.empty(BYTES, "uint8", device="host1")
     out = session.prepare_send(tensor, to="host1", key="fired")
     back = session.prepare_recv(into=into, frm="host0", key="fired")
-    ours: list[float] = []
-    plain: list[float] = []
+    ours: list[Time] = []
+    plain: list[Time] = []
     fired = ctypes.c_uint64()
     for _ in range(rounds * 50):
         ours.append(timed(out.fire)[0])
@@ -117,9 +135,9 @@ def firings(session: ferry.Session, rounds: int) -> float:
         back.fire()
         back.wait()
         out.wait()
-    whole, call = statistics.median(ours) * 1e6, statistics.median(plain) * 1e6
-    print(f"a prepared fire: {whole:.2f} us, the call by ctypes alone {call:.2f} us")
-    return whole
+    whole, call = medians(ours), medians(plain)
+    print(f"a prepared fire: {shown(whole)}; the call by ctypes alone: {shown(call)}")
+    return whole.cpu
 
 
 def main() -> int:

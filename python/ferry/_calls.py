@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Optional, TypeVar
@@ -175,7 +176,12 @@ class Calls:
         return True
 
     def close(self, seconds: float = SOON) -> None:
-        """Of a session that is closed, or was not opened: its threads end, for which this waits so long at most."""
+        """Of a session that was not opened, or is over: its threads end, for which this waits so long at most."""
+        self.end()
+        self.join(time.monotonic() + seconds)
+
+    def end(self) -> None:
+        """Tells the threads that the session is over. Twice is once."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -184,7 +190,12 @@ class Calls:
                 one.ready.release()
             except RuntimeError:
                 pass  # it was told twice
-        for one in self._threads:
+
+    def join(self, until: float) -> None:
+        """Waits for the threads, which were told to end, until then at most."""
+        if self._pid != os.getpid():
+            return
+        threads, self._threads = self._threads, []
+        for one in threads:
             if one.thread is not threading.current_thread():
-                one.thread.join(seconds)
-        self._threads.clear()
+                one.thread.join(max(0.0, until - time.monotonic()))

@@ -82,6 +82,8 @@ def dtype_of(value: Any) -> DType:
     found = BY_NAME.get(_ALIASES.get(name, name)) or BY_TYPESTR.get(name) or _BY_CODE.get(name)
     if found is None:
         hint = ": NumPy has 64 bits by this name, PyTorch 32" if name in ("float", "int") else ""
+        if type(value).__module__ == "torch":
+            hint = ", the bytes of whose tensors .view(torch.uint8) has, if they are whole"
         raise invalid(f"no element type is called {name!r}{hint}; known: {', '.join(BY_NAME)}", "dtype")
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -30,13 +31,14 @@ class Region(NamedTuple):
 class Layout:
     """Which part of a tensor each rank has, as torch.distributed.tensor places it. Arithmetic alone: no process group.
 
-    shape: of the whole tensor. mesh: the ranks, nested lists of them for a mesh of several dimensions. placements: one for each
-    dimension of the mesh: a ``Shard`` or ``Replicate`` of torch's, or the dimension that is sharded, or None.
-    InvalidArgumentError if they do not fit each other, or are ``Partial``.
+    shape: of the whole tensor. mesh: the ranks, nested lists of them for a mesh of several dimensions, or a DeviceMesh.
+    placements: one for each dimension of the mesh: a ``Shard`` or ``Replicate`` of torch's, or the dimension that is sharded,
+    or None. InvalidArgumentError if they do not fit each other, or are ``Partial``.
     """
 
     def __init__(self, shape: Any, mesh: Any, placements: Sequence[Any]) -> None:
         self.shape = shape_of(shape)
+        mesh = getattr(mesh, "mesh", mesh)  # of a DeviceMesh
         mesh = mesh.tolist() if hasattr(mesh, "tolist") else mesh
         self.mesh_shape, self.ranks = _flat(mesh)
         self.placements = tuple(_dimension(placement, len(self.shape)) for placement in placements)
@@ -90,8 +92,11 @@ class Layout:
 
 
 def _flat(mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if not isinstance(mesh, (list, tuple)):
-        return (), (int(mesh),)
+    if not isinstance(mesh, (list, tuple, range)):
+        try:
+            return (), (operator.index(mesh),)
+        except TypeError:
+            raise invalid(f"a mesh is nested lists of ranks, not {mesh!r}", "mesh") from None
     parts = [_flat(part) for part in mesh]
     if not parts or len({shape for shape, _ in parts}) != 1:
         raise invalid("a mesh is nested lists of ranks, of the same length in each dimension", "mesh")

@@ -7,12 +7,13 @@ import atexit
 import ctypes
 import logging
 import os
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 from ferry import _abi, _cuda, _posting
-from ferry._calls import Calls
+from ferry._calls import SOON, Calls
 from ferry._counters import Counters
 from ferry._devices import Device, DeviceLike, as_framework, number_of, of_cluster, of_framework, of_node, unknown
 from ferry._dtypes import dtype_of
@@ -109,17 +110,31 @@ class Session:
         return str(_abi.library().ferry_session_node(self.handle).decode())
 
     def close(self) -> None:
-        """Ends what is not launched and gives the memory back; tensors stay readable. Twice is once. Raises nothing."""
+        """Ends what is not launched and gives the memory back; tensors stay readable. Waits for no daemon, and a second at most
+        for callbacks of futures that run: of one that goes on a warning is logged. Twice is once. Raises nothing."""
+        if self._end() and not self._join(time.monotonic() + SOON):
+            log.warning("%r was closed while a callback of a ferry.Future goes on", self)
+
+    def _end(self) -> bool:
+        """The session is over, and its threads are told to end. True once."""
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
-            return
+            return False
         _open.discard(self)
         _abi.library().ferry_session_close(handle)  # which ends what other threads ask the daemon
-        self.calls.close()
-        self.waiter.close()
-        self.stage.clear()
-        self.kept.clear()
-        self.imports.clear()
+        self.calls.end()
+        self.waiter.end()
+        return True
+
+    def _join(self, until: float) -> bool:
+        """What follows `_end`: waits for the threads until then at most. False: one goes on."""
+        try:
+            self.calls.join(until)
+            return self.waiter.join(until)
+        finally:  # after Ctrl-C too
+            self.stage.clear()
+            self.kept.clear()
+            self.imports.clear()
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"{self.id} of node {self.node}"
@@ -462,5 +477,7 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 def close_all() -> None:
     """Of this process; those of before a fork are the parent's."""
     interpreter_ends()
-    for session in list(_open):
-        session.close()
+    ended = [session for session in list(_open) if session._end()]
+    until = time.monotonic() + SOON
+    for session in ended:  # of all are over: a callback of one may have waited for another one
+        session._join(until)

@@ -183,7 +183,10 @@ def _torch_view(tensor: Any) -> View:
         strides = tuple(stride * size for stride in tensor.stride())
     kind = tensor.dtype
     dtype = _torch_dtypes.get(kind) or _torch_dtypes.setdefault(kind, dtype_of(kind))
-    return View(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor, ordinal=tensor.get_device())
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise invalid(f"{_a(type(tensor).__name__)} has no memory of its own: send the tensors that it is made of", "tensor")
+    return View(address, tuple(tensor.shape), strides, dtype, tensor, ordinal=tensor.get_device())
 
 
 def _a(kind: str) -> str:

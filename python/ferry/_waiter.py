@@ -11,6 +11,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -76,14 +77,19 @@ class Waiter:
         if late is not None:
             done()
 
-    def close(self) -> None:
-        """Every batch is over: runs what is left, and ends the thread."""
+    def end(self) -> None:
+        """Every batch is over: the thread runs what is left, and ends."""
         with self._lock:
             self._closing = True
-            thread = self._thread
         _libc.sem_post(self._semaphore)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+
+    def join(self, until: float) -> bool:
+        """Waits for the thread, which was told to end, until then at most. False: a callback goes on."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(max(0.0, until - time.monotonic()))
+        return not thread.is_alive()
 
     def _take(self, slot: int) -> Callable[[], None]:
         with self._lock:

@@ -120,20 +120,17 @@ class LocalNode:
             return file.read()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Ends the daemon, by force after `timeout` seconds; what is in flight has a second to end. Twice is once. Raises
-        nothing."""
+        """Ends the daemon, also one that was stopped, and by force after `timeout` seconds, or on Ctrl-C; what is in flight has
+        a second to end. Twice is once. Raises nothing else."""
         process, self._process = self._process, None
         if self._owner != os.getpid():
             return
         atexit.unregister(self._close_at_exit)
-        if process is not None:
-            process.terminate()
-            try:
-                process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            if process is not None:
+                _end(process, timeout)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _close_at_exit(self) -> None:
         close_all()  # so that the daemon has nothing to wait for
@@ -161,6 +158,18 @@ class LocalNode:
                 text = self.log()[-2000:] or str(error)
                 raise UnavailableError(f"ferryd did not start: {text}", "NOT_READY")
             time.sleep(0.01)
+
+
+def _end(process: subprocess.Popen[bytes], timeout: float) -> None:
+    process.terminate()
+    process.send_signal(signal.SIGCONT)  # one that was stopped would not hear of the other
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # after Ctrl-C too
+        process.kill()
+        process.wait()
 
 
 def local_node(host_devices: int = 2, name: str = "local", timeout: float = 10.0) -> LocalNode:

@@ -7,6 +7,7 @@ CUDA tensors themselves need nothing of this module: ``Session.send`` and ``recv
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
@@ -17,6 +18,7 @@ from ferry._devices import DeviceLike
 from ferry._future import Future, joined
 from ferry._imports import cuda_session
 from ferry._layout import Layout, Region, piece
+from ferry._memory import Tensor
 from ferry._post import place_of
 from ferry._session import Session
 from ferry._tree import Key, key_of, path_key
@@ -158,7 +160,14 @@ def _local(tensor: Any, layout: Optional[Layout], rank: Optional[int]) -> tuple[
         raise invalid("of a plain tensor layout= and rank= say which part of which it is", "layout")
     if tuple(tensor.shape) != layout.region(rank).size:
         raise invalid(f"rank {rank} has a part of shape {layout.region(rank).size}, not {tuple(tensor.shape)}", "tensor")
-    return tensor, layout, rank
+    return _sliceable(tensor), layout, rank
+
+
+def _sliceable(tensor: Any) -> Any:
+    """A tensor of Session.empty, which has rows alone, as one of PyTorch's or NumPy's over the same bytes."""
+    if not isinstance(tensor, Tensor):
+        return tensor
+    return sys.modules["torch"].from_dlpack(tensor) if tensor._arena.ordinal >= 0 else tensor.numpy()
 
 
 def _piece_key(key: Key, source: int, needs: int) -> bytes:

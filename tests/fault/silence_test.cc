@@ -195,5 +195,19 @@ TEST_F(StoppedDaemonTest, ATeardownWaitsOnceInAll) {
   node(0).Signal(SIGCONT);
 }
 
+// Whoever closes a session does not wait for it.
+TEST_F(StoppedDaemonTest, ASessionIsClosedBeforeTheDaemonIsGivenUp) {
+  Start();
+  Session witness = nodes().Open(0);
+  End end = OpenEnd(0, 4096);
+  Batch batch = Must(end.session.Receive(0, {Transfer(1, "k", {end.arena.All()})}));
+  node(0).Signal(SIGSTOP);
+  end.session.Close();
+  EXPECT_THAT(batch.Wait(kSoon), Is("CANCELLED/CANCELLED"));
+  end.arena = Arena();
+  EXPECT_THAT(witness.Health(), IsOk());
+  node(0).Signal(SIGCONT);
+}
+
 }  // namespace
 }  // namespace ferry::testing

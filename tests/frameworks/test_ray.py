@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ferry.ray in Ray itself, on one machine: what Ray's own tests of custom transports, of its manager and of its Gloo transport
-ask of a transport (python/ray/tests/rdt), with NumPy's arrays; a tensor of PyTorch where that is installed beside Ray."""
+ask of a transport (python/ray/tests/rdt), with NumPy's arrays, without PyTorch; its tensors: test_ray_torch.py."""
 
 import os
 import re
@@ -273,27 +273,6 @@ def test_a_fetch_that_is_cancelled_leaves_nothing(actors):
     assert ray.get(receiver.total.remote(ref), timeout=30) == 10  # both go on, with the same object
     del ref
     until(lambda: ray.get(sender.objects.remote()) == 0 and ray.get(sender.offered.remote()) == 0)
-
-
-def test_a_tensor_of_torch_goes_as_one(actors):
-    torch = pytest.importorskip("torch")
-    ferry.ray.register(torch.Tensor, "FERRY_TORCH")
-
-    @ray.remote(enable_tensor_transport=True, num_cpus=0)
-    class Maker:
-        @ray.method(tensor_transport="FERRY_TORCH")
-        def make(self, count):
-            return torch.arange(count, dtype=torch.float32)
-
-        def told(self, tensor):
-            return type(tensor).__name__, str(tensor.dtype), float(tensor.sum()), len(ferry.ray.transfers)
-
-    maker, taker = Maker.remote(), Maker.remote()
-    try:
-        assert ray.get(taker.told.remote(maker.make.remote(5)), timeout=60) == ("Tensor", "torch.float32", 10.0, 1)
-    finally:
-        ray.kill(maker)
-        ray.kill(taker)
 
 
 def test_a_receiver_that_dies_leaves_the_sender_alone(actors, node):

@@ -177,6 +177,65 @@ assert isinstance(got.exception(20), ferry.CancelledError)
     assert said == ["waits", "interrupted"]
 
 
+# What the main task does, and whether that cancels the first transfer.
+TASKS = {
+    "awaits": ("await got", True),
+    "gathers": ("await asyncio.gather(got, other)", True),
+    "waits for a task that awaits": ("await asyncio.ensure_future(got)", True),
+    "leaves it to another task": ("task = asyncio.ensure_future(got); await asyncio.Event().wait()", True),
+    "shields it": ("await asyncio.shield(got)", True),
+    "waits for a callback": ("got.add_done_callback(lambda _: None); await asyncio.Event().wait()", False),
+    "waits in a thread": ("await asyncio.to_thread(is_over.wait, 20)", False),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_ctrl_c_in_asyncio(task):
+    """It cancels the main task, and asyncio.run every other one that is left: so what no task awaits goes on."""
+    does, cancels = TASKS[task]
+    said = interrupting(f"""{SET_UP}
+import asyncio, threading
+got, other = [session.recv(shape=4, frm="host0", key=key, device="host1", deadline=3600) for key in ("got", "other")]
+is_over = threading.Event()
+async def main():
+    print("waits", flush=True)
+    try:
+        {does}
+    finally:
+        is_over.set()
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(type(got.exception(20)).__name__ if {cancels} else got.done(), flush=True)
+node.close()
+""")
+    assert said == ["waits", "interrupted", "CancelledError" if cancels else "False"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio takes no Ctrl-C for itself before Python 3.11")
+def test_the_second_ctrl_c_ends_a_call_that_a_coroutine_does_not_await():
+    """Of the first one it would hear at its next `await`."""
+    said = interrupting(f"""{SET_UP}
+import asyncio, threading
+got = session.recv(shape=4, frm="host0", key="got", device="host1", deadline=3600)
+def again(task):
+    while not task.cancelling():
+        pass
+    print("waits", flush=True)
+async def main():
+    threading.Thread(target=again, args=(asyncio.current_task(),), daemon=True).start()
+    print("waits", flush=True)
+    got.result()
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", got.done(), flush=True)
+node.close()
+""")
+    assert said == ["waits", "waits", "interrupted False"]
+
+
 def test_what_a_thread_other_than_the_main_one_calls_it_calls_itself(a, key, monkeypatch):
     """Which costs nothing: signals are none of its business."""
     begun, got, begin = [], [], a.calls._begin

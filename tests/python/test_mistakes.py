@@ -106,7 +106,15 @@ def test_tensors_that_do_not_do(a, key):
         def __dlpack_device__(self):
             return (10, 0)
 
+    class OfNoSize:
+        """As PyTorch's sparse tensors are."""
+
+        @property
+        def nbytes(self):
+            raise RuntimeError("nbytes is not defined")
+
     for tensor, said in (
+        (OfNoSize(), "an OfNoSize is no tensor"),
         (np.arange(12).reshape(3, 4).T, "make it contiguous"),
         (np.zeros((4, 4))[:, ::2], "make it contiguous"),
         (np.zeros(3, ">f4"), "convert the array"),

@@ -97,6 +97,23 @@ def test_what_a_page_for_who_comes_from_elsewhere_shows(page):
     assert (done.returncode, done.stderr, done.stdout) == (0, "", said)
 
 
+@pytest.mark.parametrize("page", COMING_FROM)
+def test_what_the_table_of_such_a_page_says(nodes, page):
+    """Every right-hand side, as it stands there."""
+    environment = {**os.environ, "A": nodes.a, "B": nodes.b, "JAX_PLATFORMS": "cpu"}
+    environment["PYTHONPATH"] = os.path.dirname(os.path.dirname(ferry.__file__))
+    done = subprocess.run(
+        [interpreter_with(COMING_FROM[page][0]), "-W", "ignore", os.path.join(ROOT, "tests", "python", "page_rows.py"), page],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert int(re.fullmatch(r"\d+ rows, (\d+) run\n", done.stdout).group(1)) >= 10
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example(example):
     path = os.path.join(ROOT, "examples", "python", example)

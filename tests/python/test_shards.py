@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placements of torch.distributed.tensor as ranges: arithmetic, and what moves between two layouts. DTensors themselves:
-tests/gpu/torch_tensors.py."""
+tests/gpu/torch_tensors.py and tests/frameworks."""
 
 import itertools
+import types
 
 import numpy
 import pytest
@@ -45,6 +46,9 @@ def test_a_mesh_of_two_dimensions():
     assert Layout((4, 9), mesh, [Placement("R"), 1]).region(4) == ((0, 3), (4, 3))
     # One dimension cut twice: first by the mesh's first dimension.
     assert [Layout((12,), mesh, [0, 0]).region(rank).offset[0] for rank in range(6)] == [0, 2, 4, 6, 8, 10]
+    device_mesh = types.SimpleNamespace(mesh=numpy.array(mesh))
+    for other in (device_mesh, numpy.array(mesh), [range(3), range(3, 6)]):
+        assert Layout((4, 9), other, [0, 1]) == Layout((4, 9), mesh, [0, 1])
     assert Layout((4, 9), mesh, [0, None]) == Layout((4, 9), mesh, [Placement("S", 0), Placement("R")])
 
 
@@ -56,6 +60,8 @@ def test_a_mesh_of_two_dimensions():
         ((4,), [0, 1], [0, 0], "2 placements"),
         ((4,), [[0, 1], [2]], [0, 0], "nested lists"),
         ((4,), [0, 0], [0], "twice"),
+        ((4,), "01", [0], "nested lists of ranks, not '01'"),
+        ((4,), [0, 1.5], [0], "nested lists of ranks, not 1.5"),
     ],
 )
 def test_what_is_no_layout(shape, mesh, placements, said):
@@ -97,7 +103,7 @@ def test_replicas_share_the_work():
         list(have.pieces(Layout((9,), [0], [0])))
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", ["a tensor", "an array of it", ""])
 def test_from_rows_of_three_to_a_grid_of_four(a, b, key, shared):
     """Three senders at node a, four receivers at node b; parts of one stride, and such as are ranges."""
     shape = (5, 6, 4)
@@ -108,18 +114,20 @@ def test_from_rows_of_three_to_a_grid_of_four(a, b, key, shared):
         region = have.region(rank)
         part = whole[region.offset[0] : region.offset[0] + region.size[0]]
         if shared:
-            local = a.empty(region.size, "int32").numpy()
-            local[:] = part
+            local = a.empty(region.size, "int32")
+            local.numpy()[:] = part
+            local = local if shared == "a tensor" else local.numpy()
         else:
             local = part.copy()
         sent.append(send_shards(a, local, to=need, devices=[2, 2, 3, 3], key=key, layout=have, rank=rank))
     for rank in need.ranks:
-        local = b.empty(need.region(rank).size, "int32", device=2 + rank // 2).numpy()
+        local = b.empty(need.region(rank).size, "int32", device=2 + rank // 2)
+        local = local if shared == "a tensor" else local.numpy()
         got.append(recv_shards(b, local, frm=have, devices=[0, 0, 0], key=key, layout=need, rank=rank))
     for rank, future in zip(need.ranks, got, strict=True):
         region = need.region(rank)
         slices = tuple(slice(begin, begin + size) for begin, size in zip(*region, strict=True))
-        assert (future.result(20) == whole[slices]).all(), rank
+        assert (numpy.asarray(future.result(20)) == whole[slices]).all(), rank
     for future in sent:
         future.result(20)
 

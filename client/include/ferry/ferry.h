@@ -57,17 +57,17 @@ typedef struct ferry_session_options {
 /* `options` may be NULL. */
 FERRY_API ferry_status* ferry_session_open(const ferry_session_options* options,
                                            ferry_session** session);
-/* Ends the session and frees its handle. Transfers that are not launched end; arenas go back to the
- * daemon. Handles of arenas and batches stay good until freed: memory is readable, waits end. */
+/* Ends the session and its handle, and the calls of other threads with CANCELLED. Transfers that
+ * are not launched end; arenas go back to the daemon, which is not waited for, but callbacks that
+ * run are. Handles of arenas and batches stay good until freed: memory is readable, waits end. */
 FERRY_API void ferry_session_close(ferry_session* session);
 /* NULL while the daemon is there; else DAEMON_LOST (or FORKED), whose text says whether the session
  * is being attached again. Until it is attached, calls that need the daemon fail with the same. */
 FERRY_API ferry_status* ferry_session_health(ferry_session* session);
-/* Waits until the session has its daemon again. NULL: it has (at once if the daemon is there).
- * DEADLINE_EXCEEDED without a reason: `timeout_ns` passed first (UINT64_MAX: no limit). Else the
- * session is lost for good, with the status of ferry_session_health: the time for attaching has
- * passed, or the daemon that came cannot go on with the session. A daemon that drains, is full or
- * cannot be reached is asked again and again. */
+/* Waits. NULL: the session has its daemon. DEADLINE_EXCEEDED without a reason: `timeout_ns` passed
+ * first (UINT64_MAX: no limit). Else the session is lost for good, with the status of
+ * ferry_session_health: the time for attaching has passed, or the daemon that came cannot go on
+ * with the session. A daemon that drains, is full or cannot be reached is asked again and again. */
 FERRY_API ferry_status* ferry_session_wait(ferry_session* session, uint64_t timeout_ns);
 /* The session's number in lists and logs of the daemon. It changes with a re-attach, as may the
  * node's name, the devices and the limits below. */
