@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "base/home.h"
 #include "compute/cuda/compile/kernel_store.h"
+#include "compute/cuda/cublaslt_library.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/run/gpu_program.h"
 #include "compute/host/host_program.h"
@@ -84,6 +85,7 @@ struct CompiledProgram {
 struct Target {
   std::optional<compute::GpuArch> gpu;
   compute::KernelStore* kernels = nullptr;  // set if `gpu` is; used on the compiler's thread alone
+  const compute::CublasLtLibrary* multiplier = nullptr;  // null: our own kernels multiply
   // Programs that are not to run there; null: all may.
   const BarredPrograms* barred = nullptr;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/executor.h"
 #include "base/status.h"
 
@@ -64,6 +65,7 @@ void GpuMachine::CloseStream() {
   if (stream_ == nullptr) return;
   stream_->MakeCurrent();
   kernels_.clear();
+  products_.reset();
   stream_.reset();
   queued_ = 0;
 }
@@ -160,10 +162,9 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
     case GpuCommand::Kind::kReceive:
       return absl::OkStatus();  // whoever is told of the step begins the transfer
     case GpuCommand::Kind::kProduct:
-      break;
+      return QueueProduct(run, command.product);
   }
-  return Error(absl::StatusCode::kInternal, Reason::kInternal,
-               absl::StrCat("step ", command.step, " is one that GpuProgram::Make does not plan"));
+  return absl::OkStatus();
 }
 
 absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
@@ -181,6 +182,19 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
     arguments.push_back(&values.back());  // little-endian: the low 4 bytes come first
   }
   return stream_->Launch(*kernel, command.blocks, command.threads, arguments);
+}
+
+absl::Status GpuMachine::QueueProduct(Running& run, const GpuProduct& product) {
+  if (products_ == nullptr) {
+    FERRY_CHECK(library_ != nullptr);  // else there is no program with one
+    ASSIGN_OR_RETURN(products_, CublasLtProducts::Make(*library_));
+  }
+  return products_->Queue(product,
+                          {.left = run.AddressOf(product.left.place),
+                           .right = run.AddressOf(product.right.place),
+                           .result = run.AddressOf(product.result.place),
+                           .workspace = run.AddressOf(product.workspace)},
+                          stream_->handle());
 }
 
 absl::Status GpuMachine::EndPart() {

@@ -5,16 +5,46 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/cuda/cublaslt.h"
 
 namespace ferry::compute {
 
+namespace {
+
+// Whether a library could multiply for the program.
+bool HasProducts(const Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
+    return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+  });
+}
+
+bool CallsLibrary(const std::vector<GpuCommand>& commands) {
+  return std::any_of(commands.begin(), commands.end(), [](const GpuCommand& command) {
+    return command.kind == GpuCommand::Kind::kProduct || CallsLibrary(command.body);
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
-                                            KernelStore& store) {
+                                            KernelStore& store, const CublasLtLibrary* library) {
   GpuOptions options;
   options.buffer_alignment = kBufferAlignment;
+  options.native_blocks = false;
   options.library_products = false;
+  std::string multiplier;
+  if (library != nullptr && HasProducts(program)) {  // it is large: opened if it is needed
+    const absl::StatusOr<const CublasLtApi*> api = library->Get();
+    options.library_products = api.ok();
+    multiplier = api.ok() ? absl::StrCat("cuBLASLt ", (*api)->version)
+                          : absl::StrCat("our own kernels (", api.status().message(), ")");
+  }
   ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
   GpuProgram made(std::move(plan));
+  if (options.library_products && !CallsLibrary(made.plan_.commands)) {
+    multiplier = "our own kernels (it has no such products)";
+  }
+  made.multiplier_ = std::move(multiplier);
   for (const GpuKernel& kernel : made.plan_.kernels) {
     absl::StatusOr<KernelStore::Got> got = store.Get(kernel, made.plan_.arch);
     if (!got.ok()) return Annotate(got.status(), absl::StrCat("kernel ", kernel.name));
