@@ -290,7 +290,7 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   if (!factors) return false;
   const bool native = IsNative(program, node);
   GpuProduct product = ProductOf(program, node, *factors, native);
-  const std::optional<ProductPieces> pieces = PiecesOf(product);
+  const std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
   if (!pieces) return false;
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));

@@ -10,6 +10,8 @@ constexpr int64_t kUnit = 64;  // pieces are multiples of it, so that all begin 
 // Elements of results that a GPU is busy with; with fewer, several pieces are made at a time.
 constexpr int64_t kBusyWith = int64_t{4} << 20;
 
+bool IsNarrow(DType type) { return type == DType::kBF16 || type == DType::kF16; }
+
 // How many parts of `most` a whole has.
 int64_t PartsOf(int64_t whole, int64_t most) { return (whole + most - 1) / most; }
 
@@ -22,19 +24,21 @@ void MoveTo(int64_t first, GpuMatrix& factor) {
 
 }  // namespace
 
-std::optional<ProductPieces> PiecesOf(const GpuProduct& product) {
-  const bool narrow = product.left.type == DType::kBF16 || product.left.type == DType::kF16;
-  const int64_t most = narrow ? kTermsOfNarrow : kTermsOfWide;
-  if (product.k <= most || product.block > 0) return ProductPieces{product.k, 1, 0, 1};
+std::optional<ProductPieces> PiecesOf(const GpuProduct& product, DType result) {
+  const int64_t most = IsNarrow(product.left.type) ? kTermsOfNarrow : kTermsOfWide;
+  // Of a result that is rounded to 16 bits only one near 0 shows what its sum has lost. Such a sum
+  // has gone up and down again, so was half as large on the way.
+  const int64_t alone = IsNarrow(result) ? 2 * most : most;
+  if (product.k <= alone || product.block > 0) return ProductPieces{product.k, 1, 0, 1};
   ProductPieces pieces;
   pieces.length = PartsOf(PartsOf(product.k, PartsOf(product.k, most)), kUnit) * kUnit;
   pieces.whole = product.k / pieces.length;
   pieces.rest = product.k % pieces.length;
-  const int64_t least = PartsOf(pieces.whole, kPiecesOfSum);
   if (product.batches > 1) {
-    if (least > 1) return std::nullopt;
+    if (pieces.whole > kPiecesOfBatch) return std::nullopt;
     return pieces;
   }
+  const int64_t least = PartsOf(pieces.whole, kPiecesOfSum);
   const int64_t busy = kBusyWith / product.m / product.n;
   pieces.sums = std::clamp(busy, least, pieces.whole);
   return pieces;
