@@ -21,6 +21,7 @@
 #include "bench/gpu/bare_program.h"
 #include "bench/gpu/case_comms.h"
 #include "bench/gpu/case_fused.h"
+#include "bench/gpu/case_products.h"
 #include "bench/gpu/case_programs.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
@@ -68,6 +69,7 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     if (is_here("programs", FERRY_ROUTE_LOCAL)) {
       const CaseWatch watch("programs");
       RETURN_IF_ERROR(MeasurePrograms(*driver, nodes, settings.rounds, report));
+      RETURN_IF_ERROR(MeasureProducts(*driver, nodes, settings.rounds, report));
     }
     if (is_here("fused", FERRY_ROUTE_MAPPED)) {
       const CaseWatch watch("fused");

@@ -85,9 +85,10 @@ struct CompiledProgram {
 struct Target {
   std::optional<compute::GpuArch> gpu;
   compute::KernelStore* kernels = nullptr;  // set if `gpu` is; used on the compiler's thread alone
-  const compute::CublasLtLibrary* multiplier = nullptr;  // null: our own kernels multiply
   // Programs that are not to run there; null: all may.
   const BarredPrograms* barred = nullptr;
+  // Multiplies matrices on the GPU; null: our own kernels do.
+  const compute::CublasLtLibrary* multiplier = nullptr;
 
   std::string name() const { return gpu ? std::string(gpu->name) : "host"; }
 };

@@ -179,6 +179,7 @@ struct Side {
 
 struct Work {
   int compute = 0;
+  bool rough = false;  // partial sums may be of the result's type
   double alpha = 0, beta = 0;
   Side a, b;
   Layout result;
@@ -197,6 +198,11 @@ double SumOf(const Work& work, int64_t batch, int64_t i, int64_t j) {
     for (; k < end; ++k) terms += work.a.At(batch, i, k) * work.b.At(batch, k, j);
     sum += terms;
     if (work.compute == kComputeF32) sum = narrow ? Cut(sum) : static_cast<float>(sum);
+    if (work.rough && k % 256 == 0) {
+      std::byte partial[sizeof(double)];
+      Put(work.result.type, sum, partial, 0);
+      sum = ValueAt(work.result.type, partial, 0);
+    }
   }
   return sum;
 }
@@ -396,8 +402,6 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* product, void* a, void* b
     CheckLayout(As<Layout>(layout), name);
   }
   const auto& wants = As<Preference>(preference);
-  // What partial sums of the result's type lose is more than a product may.
-  if (wants.reductions != 2) Story("partial sums may be of the result's type");
   if (SettingsNow().no_choice != 0 ||
       !Supported(As<Product>(product), As<Layout>(a), As<Layout>(b), As<Layout>(d))) {
     return kNotSupported;
@@ -409,6 +413,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* product, void* a, void* b
   for (int i = 0; i < 4; ++i) choices->algorithm[2 + i] = wants.alignments[i];
   choices->workspace = std::min(wants.workspace, kWorkspace);
   choices->algorithm[6] = choices->workspace;
+  choices->algorithm[7] = (wants.reductions & 5) != 0 ? 1 : 0;
   *found = 1;
   return kSuccess;
 }
@@ -436,6 +441,7 @@ int cublasLtMatmul(void* handle, void* product, const void* alpha, const void* a
   work->to = static_cast<std::byte*>(d);
   work->workspace = static_cast<std::byte*>(workspace);
   work->workspace_bytes = algorithm[6];
+  work->rough = algorithm[7] != 0;
   const int scale = of.compute == kComputeF64 ? kF64 : kF32;
   work->alpha = ValueAt(scale, static_cast<const std::byte*>(alpha), 0);
   work->beta = ValueAt(scale, static_cast<const std::byte*>(beta), 0);

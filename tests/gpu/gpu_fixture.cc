@@ -92,7 +92,6 @@ void GpuTest::StartNodes(int nodes, int gpus, ClusterOptions options) {
   if (fake()) {
     options.environment.push_back("FERRY_FAKE_NCCL=" + options.fake_nccl);
     options.environment.push_back("FERRY_NVRTC_LIBRARY=" FAKE_NVRTC_LIBRARY);
-    options.environment.push_back("FERRY_CUBLASLT_LIBRARY=" FAKE_CUBLASLT_LIBRARY);
   }
   Start(options);
 }

@@ -350,13 +350,19 @@ TEST_F(GpuProductTest, BlockScalesBiasAndGeluAreAsTheReferenceSays) {
 
 // The library has no hold on the context when nobody needs the GPU, and works with the next one.
 TEST_F(GpuProductTest, TheContextIsGivenBackAfterAProduct) {
-  if (!Open(1 << 20)) return;
+  if (!Need(1)) return;
+  StartNodes(1, 1);
+  constexpr uint64_t kLeft = uint64_t{64} << 20;  // what somebody else may take meanwhile
+  const uint64_t free_bytes = driver_->FreeBytes(0);
+  OpenEnd(1 << 20);
   const ProductShape shape = {1, 64, 64, 64, "bf16", "f32"};
   for (int again = 0; again < 2; ++again) {
     Multiply(shape, Among(-1, 1, 15), Among(-1, 1, 16));
     if (IsSkipped() || HasFailure()) return;
     ASSERT_THAT(end_.arena.Release(), IsOk());
     ASSERT_TRUE(Await([&] { return !node(0).admin().Devices().devices(1).context(); }));
+    EXPECT_TRUE(Await([&] { return driver_->FreeBytes(0) + kLeft >= free_bytes; }))
+        << free_bytes - driver_->FreeBytes(0) << " bytes of the GPU are not free";
     end_.arena = Must(end_.session.CreateArena(end_.device, bytes_));
   }
 }

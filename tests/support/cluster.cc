@@ -192,6 +192,7 @@ Cluster::Cluster(const ClusterOptions& options)
                                 absl::StrCat("FERRY_NCCL_LIBRARY=", FakeNcclLibrary()),
                                 absl::StrCat("FERRY_FAKE_NCCL=", options.fake_nccl),
                                 absl::StrCat("FERRY_NVML_LIBRARY=", FakeCudaLibrary()),
+                                absl::StrCat("FERRY_CUBLASLT_LIBRARY=", FakeCublasLtLibrary()),
                                 absl::StrCat("FERRY_FAKE_CUDA=", settings)});
     }
     spawn.output = options.log;

@@ -132,6 +132,12 @@ TEST_F(GpuProductsTest, LongSumsAreMadeInPieces) {
   }
 }
 
+// Partial sums of the result's type, which the library would take by itself, lose too much.
+TEST_F(GpuProductsTest, SumsAreOfTheTypeInWhichTheyAreMade) {
+  CompareProduct(Product({1, 16, 2048, 16, "bf16", "bf16", "mk", "nk"}), 1);
+  CompareProduct(Product({1, 16, 8192, 16, "f16", "f16", "mk", "nk"}), 2);
+}
+
 // What is small is made in many pieces at once, what is large in one sum after the other.
 TEST_F(GpuProductsTest, ALargeResultIsAddedToWhereItIs) {
   const auto plan = [&](int64_t side) {
