@@ -384,6 +384,7 @@ void Daemon::Impl::MakeJobs() {
                         .host = {.home = host_compute.lane, .runner = host_compute.runner},
                         .gpus = {},
                         .kernels = kernels.get(),
+                        .multiplier = multiplier.get(),
                         .barred = barred.get()};
   for (const auto& [id, thread] : gpu_compute) {
     homes.gpus.emplace(id, JobTable::Computing{thread->lane, thread->runner});

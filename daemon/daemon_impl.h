@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/executor.h"
 #include "base/fd.h"
+#include "compute/cuda/cublaslt_library.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/drainer.h"
@@ -184,6 +185,8 @@ struct Daemon::Impl {
   LocalDevices devices;
   // Machine code of kernels; null without GPUs. Used on `compiler`.
   std::unique_ptr<compute::KernelStore> kernels;
+  // cuBLASLt, opened at its first need; null without GPUs.
+  std::unique_ptr<const compute::CublasLtLibrary> multiplier;
   // Made once the runtime directory is this daemon's.
   std::unique_ptr<BarredPrograms> barred;
   std::map<GlobalDeviceId, std::unique_ptr<ComputeThread>> gpu_compute;

@@ -22,6 +22,7 @@
 #include "bench/gpu/case_comms.h"
 #include "bench/gpu/case_fused.h"
 #include "bench/gpu/case_job_calls.h"
+#include "bench/gpu/case_products.h"
 #include "bench/gpu/case_programs.h"
 #include "bench/gpu/case_watch.h"
 #include "bench/gpu/cases.h"
@@ -54,6 +55,7 @@ absl::Status MeasureWithin(const GpuSettings& settings, const GpuDriver& driver,
   if (absl::c_linear_search(settings.cases, "programs")) {
     const CaseWatch watch("programs");
     RETURN_IF_ERROR(MeasurePrograms(driver, nodes, settings.rounds, report));
+    RETURN_IF_ERROR(MeasureProducts(driver, nodes, settings.rounds, report));
   }
   if (!absl::c_linear_search(settings.cases, "jobs")) return absl::OkStatus();
   const CaseWatch watch("jobs");

@@ -53,17 +53,20 @@ struct GpuMatrix {
   int64_t batch_stride = 0;
   int64_t row_stride = 0;
   int64_t column_stride = 0;
+  uint32_t alignment = 16;         // a power of two, in bytes: what is known of its address
   std::optional<GpuPlace> scales;  // block scales, swizzled: one for each block of a row
   DType scale_type = DType::kF8E8M0FNU;
 };
 
-// A call of cuBLASLt: in each batch, result [m, n] = left [m, k] * transposed right [n, k].
+// A call of cuBLASLt: in each batch, result [m, n] = left [m, k] * transposed right [n, k]. The
+// batches may be those of a program's product, or pieces of its k.
 struct GpuProduct {
   int64_t batches = 1;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
   DType compute = DType::kF32;  // the type of the sums; no TF32 or other shortcuts
+  bool adds = false;            // to what is in `result`, which is of the type of the sums then
   int64_t block = 0;            // elements for each scale; 0: there are no scales
   GpuMatrix left;
   GpuMatrix right;
@@ -117,6 +120,8 @@ struct GpuOptions {
   CodeOptions code;
   bool library_products = true;  // false: only our own kernels multiply, which are plain
   bool first_tier = false;       // launches have a `first`, where that is possible
+  // Whether tensor cores may take block scales, where a program allows it and they can.
+  bool native_blocks = true;
 };
 
 inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA needs, which libraries use

@@ -62,10 +62,11 @@ void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands
       }
       case GpuCommand::Kind::kProduct: {
         const GpuProduct& product = command.product;
-        absl::StrAppend(&text, "product batches=", product.batches, " m=", product.m,
+        absl::StrAppend(&text, "product cublaslt batches=", product.batches, " m=", product.m,
                         " n=", product.n, " k=", product.k, " ", TextOf(plan, product.left), " ",
                         TextOf(plan, product.right), " -> ", TextOf(plan, product.result),
                         " compute=", NameOf(product.compute));
+        if (product.adds) text += " adds";
         if (product.block > 0) absl::StrAppend(&text, " block=", product.block);
         AppendAccumulation(command, text);
         absl::StrAppend(&text, " workspace ", TextOf(plan, product.workspace), " of ",

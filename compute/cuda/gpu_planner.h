@@ -54,6 +54,11 @@ class GpuPlanner {
   absl::Status AddProduct(const Step& step, std::vector<GpuCommand>& commands);
   absl::StatusOr<bool> AddLibraryProduct(const Step& step, const Node& node,
                                          std::vector<GpuCommand>& commands);
+  std::optional<GpuPlace> PlaceOfResult(const Step& step, const GpuProduct& product,
+                                        const Node& sink) const;
+  absl::Status AddSums(const Step& step, int64_t count, const TensorType& result,
+                       const std::optional<GpuPlace>& place, GpuMatrix& sums,
+                       std::vector<GpuCommand>& commands);
   // What is after a product that a library has made: `sums`, which is still to be scaled or
   // converted, goes where `sinks` put it.
   absl::Status AddAfterProduct(const Step& step, const Node& product, const GpuMatrix& sums,

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "compute/cuda/gpu_planner.h"
 #include "compute/cuda/kernel_writer.h"
+#include "compute/cuda/product_pieces.h"
 
 namespace ferry::compute {
 namespace {
@@ -16,7 +17,8 @@ using A = Attribute;
 
 constexpr int64_t kMxBlock = 32;
 constexpr int64_t kNvBlock = 16;
-constexpr int64_t kNativeDepth = 32;  // a multiple: rows of factors at multiples of 16 bytes
+constexpr uint32_t kMostAlignment = 256;  // libraries ask for no more
+constexpr int64_t kNativeDepth = 32;      // a multiple: rows of factors at multiples of 16 bytes
 
 bool IsProduct(const Node& node) {
   return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
@@ -86,7 +88,8 @@ std::optional<Factor> FactorOf(const TensorType& type, absl::Span<const int64_t>
   Factor factor{of_batch->size, of_row->size, of_depth->size, {}};
   // A dimension of one element has whichever stride makes the other one a matrix's.
   factor.matrix.batch_stride = of_batch->stride;
-  factor.matrix.row_stride = factor.rows == 1 ? factor.depth * of_depth->stride : of_row->stride;
+  factor.matrix.row_stride =
+      factor.rows == 1 ? std::max<int64_t>(factor.depth * of_depth->stride, 1) : of_row->stride;
   factor.matrix.column_stride = factor.depth == 1 ? 1 : of_depth->stride;
   if (factor.matrix.row_stride != 1 && factor.matrix.column_stride != 1) return std::nullopt;
   return factor;
@@ -217,6 +220,7 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
   } else {
     ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
   }
+  matrix.alignment = std::min(AlignmentOf(matrix.place), kMostAlignment);
   if (!native) return absl::OkStatus();
   const ValueId scales = product.operands[index + 2];
   Part part(program);
@@ -236,7 +240,7 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
 
 // May tensor cores take the scales as they are?
 bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
-  if (!made_.arch.block_scales || product.op != Op::kBlockScaledDot ||
+  if (!options_.native_blocks || !made_.arch.block_scales || product.op != Op::kBlockScaledDot ||
       program.numerics.accumulation != Accumulation::kNativeBlock || product.operands.size() < 4) {
     return false;
   }
@@ -257,6 +261,25 @@ bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
   return fits(0, 2) && fits(1, 3) && type(2).dtype == type(3).dtype && !both_e5m2;
 }
 
+// Where a product that is only stored may be made at once. Nothing if it may not: then it is made
+// in memory of the step.
+std::optional<GpuPlace> GpuPlanner::PlaceOfResult(const Step& step, const GpuProduct& product,
+                                                  const Node& sink) const {
+  GpuPlace place = PlaceOf(step.bindings[sink.buffers[0]]);
+  place.offset += static_cast<uint64_t>(sink.attributes.Int(A::kOffset));
+  const auto bytes = [](const GpuMatrix& matrix, int64_t batches, int64_t rows, int64_t columns) {
+    const int64_t last = (batches - 1) * matrix.batch_stride + (rows - 1) * matrix.row_stride +
+                         (columns - 1) * matrix.column_stride;
+    return BytesOf(matrix.type, static_cast<uint64_t>(last) + 1);
+  };
+  const uint64_t made = bytes(product.result, product.batches, product.m, product.n);
+  const auto is_read = [&](const GpuMatrix& factor, int64_t rows) {
+    return Overlap(place, made, factor.place, bytes(factor, product.batches, rows, product.k));
+  };
+  if (is_read(product.left, product.m) || is_read(product.right, product.n)) return std::nullopt;
+  return place;
+}
+
 // False: cuBLASLt has no such product.
 absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node& node,
                                                    std::vector<GpuCommand>& commands) {
@@ -266,12 +289,9 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   const auto factors = FactorsOf(program, node);
   if (!factors) return false;
   const bool native = IsNative(program, node);
-  GpuCommand command;
-  command.accumulation = native ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
-  command.kind = GpuCommand::Kind::kProduct;
-  command.step = step_;
-  GpuProduct& product = command.product;
-  product = ProductOf(program, node, *factors, native);
+  GpuProduct product = ProductOf(program, node, *factors, native);
+  const std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
+  if (!pieces) return false;
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
   // Its result is where it is to be, or in memory for what is after it.
@@ -280,23 +300,67 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
     if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
   }
   const bool has_type = result.dtype == product.compute ||
-                        (!native && result.dtype == product.left.type) ||
+                        (pieces->one() && !native && result.dtype == product.left.type) ||
                         (native && result.dtype == DType::kBF16);
-  const bool plain = has_type && IsOnlyStored(node, sinks);
-  product.result.type = plain ? result.dtype : product.compute;
-  if (plain) {
-    product.result.place = PlaceOf(step.bindings[sinks[0]->buffers[0]]);
-    product.result.place.offset += static_cast<uint64_t>(sinks[0]->attributes.Int(A::kOffset));
-  } else {
-    product.result.place = Temporary(*BytesOf({product.result.type, result.dims}), "a product");
+  std::optional<GpuPlace> place;
+  if (has_type && IsOnlyStored(node, sinks)) {
+    product.result.type = result.dtype;
+    place = PlaceOfResult(step, product, *sinks[0]);
   }
+  if (!place) product.result.type = product.compute;
+  const uint64_t bytes = *BytesOf({product.result.type, result.dims});
+  const bool at_once = place && pieces->sums == 1;
+  product.result.place =
+      at_once ? *place : Temporary(static_cast<uint64_t>(pieces->sums) * bytes, "a product");
+  product.result.alignment = std::min(AlignmentOf(product.result.place), kMostAlignment);
   product.workspace_bytes = made_.arch.workspace;
   product.workspace = Temporary(product.workspace_bytes, "cuBLASLt's workspace");
-  const GpuMatrix sums = product.result;
-  commands.push_back(std::move(command));
-  if (plain) return true;
-  RETURN_IF_ERROR(AddAfterProduct(step, node, sums, sinks, commands));
+  for (GpuProduct& call : CallsOf(product, *pieces)) {
+    GpuCommand command;
+    command.accumulation = native ? Accumulation::kNativeBlock : Accumulation::kExactProducts;
+    command.kind = GpuCommand::Kind::kProduct;
+    command.step = step_;
+    command.product = std::move(call);
+    commands.push_back(std::move(command));
+  }
+  if (pieces->sums > 1) {
+    RETURN_IF_ERROR(AddSums(step, pieces->sums, result, place, product.result, commands));
+  }
+  if (place) return true;
+  RETURN_IF_ERROR(AddAfterProduct(step, node, product.result, sinks, commands));
   return true;
+}
+
+// Adds up `count` sums of a product, in f64, and has `sums` be what they come to, at `place` if
+// that is set.
+absl::Status GpuPlanner::AddSums(const Step& step, int64_t count, const TensorType& result,
+                                 const std::optional<GpuPlace>& place, GpuMatrix& sums,
+                                 std::vector<GpuCommand>& commands) {
+  const TensorType one = {sums.type, result.dims};
+  TensorType all = one;
+  all.dims = {count, static_cast<int64_t>(*BytesOf(one) / BytesOf(one.dtype, 1))};
+  Program adds;
+  adds.numerics = step.program.numerics;
+  const auto buffer = [&](uint64_t bytes) {
+    Buffer made;
+    made.bytes = bytes;
+    adds.buffers.push_back(std::move(made));
+    return static_cast<uint32_t>(adds.buffers.size() - 1);
+  };
+  Node input;
+  input.op = Op::kInput;
+  input.buffers = {buffer(*BytesOf(all))};
+  Node reduce = Elementwise(Op::kReduce, {adds.Result(adds.Append(std::move(input), {all}))});
+  reduce.attributes.Set(A::kReduction, static_cast<int64_t>(Reduction::kSum));
+  reduce.attributes.Set(A::kDimensions, std::vector<int64_t>{0});
+  reduce.attributes.Set(A::kAccumulate, static_cast<int64_t>(DType::kF64));
+  Node store = Elementwise(
+      Op::kStore, {adds.Result(adds.Append(std::move(reduce), {{one.dtype, {all.dims[1]}}}))});
+  store.buffers = {buffer(*BytesOf(one))};
+  adds.Append(std::move(store), {});
+  const GpuPlace from = sums.place;
+  sums.place = place ? *place : Temporary(*BytesOf(one), "a product, added up");
+  return AddKernel(adds, {from, sums.place}, commands, step.label);
 }
 
 absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node, const GpuMatrix& sums,

@@ -68,10 +68,10 @@ std::string KernelWriter::FactorAt(ValueId id, absl::Span<const int64_t> batch, 
   return element;
 }
 
-// In parts of 64, so that long sums lose little.
+// In parts of 64, which are added up in f64, so that long sums lose little.
 void KernelWriter::EmitSum(const std::string& type, const std::string& product, int64_t depth) {
   const std::string length = text_->Number(depth);
-  loop_->body.push_back(absl::StrCat(type, " sum = 0;"));
+  loop_->body.push_back(absl::StrCat(type == "f32" ? "f64" : type, " sum = 0;"));
   loop_->body.push_back(absl::StrCat("for (Index first = 0; first < ", length, "; first += 64) {"));
   loop_->body.push_back(absl::StrCat(type, " part = 0;"));
   loop_->body.push_back(
@@ -156,8 +156,7 @@ void KernelWriter::EmitBlockScaledDot(const Node& node, const std::string& resul
   const std::string b = factor(1, 3, "right");
   const std::string global = node.operands.size() > 4 ? Once(node.operands[4]) : "";
   EmitSum("f32", absl::StrCat(a, " * ", b), lhs.dims[rank - 1]);
-  const std::string sum =
-      global.empty() ? "sum" : absl::StrCat("static_cast<f64>(sum) * Convert<f64>(", global, ")");
+  const std::string sum = global.empty() ? "sum" : absl::StrCat("sum * Convert<f64>(", global, ")");
   loop_->body.push_back(
       absl::StrCat(result, " = Convert<", CppType(TypeOf(node.first_result)), ">(", sum, ");"));
 }

@@ -59,7 +59,9 @@ struct Config {
     std::string cuda_library = "libcuda.so.1";  // a name or a path; nvml_library too
     std::string nvml_library = "libnvidia-ml.so.1";
     std::string nvrtc_library;  // "": where CUDA installs it
-    std::string kernel_cache;   // a directory of compiled kernels; "": there is none
+    // cuBLASLt, as nvrtc_library; "none": our own kernels multiply
+    std::string cublaslt_library;
+    std::string kernel_cache;  // a directory of compiled kernels; "": there is none
     // One that a package brings; "": where that is installed; "none": there is none.
     std::string packaged_kernels;
   } devices;

@@ -79,6 +79,11 @@ void AddDevices(Fields& fields) {
                              "NVRTC, which compiles the kernels of programs on GPUs, a name or a "
                              "path; empty: the newest that CUDA has installed",
                              MEMBER(devices.nvrtc_library)));
+  fields.push_back(TextField("devices.cublaslt_library",
+                             "cuBLASLt, which multiplies matrices for programs on GPUs, a name or "
+                             "a path; empty: the newest that CUDA has installed; `none`: slow "
+                             "kernels of Ferry's own do",
+                             MEMBER(devices.cublaslt_library)));
   fields.push_back(TextField("devices.kernel_cache",
                              "A directory that keeps compiled kernels from one life of the daemon "
                              "to the next, at most 1 GiB; daemons may share it. Only its owner may "
@@ -394,7 +399,8 @@ std::string EnvironmentName(const ConfigField& field) {
 
 const std::map<std::string, std::string>& ShortEnvironmentNames() {
   static const auto* const names =
-      new std::map<std::string, std::string>{{"FERRY_CUDA_LIBRARY", "devices.cuda_library"},
+      new std::map<std::string, std::string>{{"FERRY_CUBLASLT_LIBRARY", "devices.cublaslt_library"},
+                                             {"FERRY_CUDA_LIBRARY", "devices.cuda_library"},
                                              {"FERRY_LOG_LEVEL", "log.level"},
                                              {"FERRY_NCCL_LIBRARY", "transfer.nccl.library"},
                                              {"FERRY_NVML_LIBRARY", "devices.nvml_library"},

@@ -124,7 +124,8 @@ absl::Status MakeFor(const Target& target, const compute::Program& simplified,
                      const JobLimits& limits, CompiledProgram& made) {
   made.target = target.name();
   if (target.gpu) {
-    ASSIGN_OR_RETURN(made.gpu, compute::GpuProgram::Make(simplified, *target.gpu, *target.kernels));
+    ASSIGN_OR_RETURN(made.gpu, compute::GpuProgram::Make(simplified, *target.gpu, *target.kernels,
+                                                         target.multiplier));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(
@@ -136,7 +137,9 @@ absl::Status MakeFor(const Target& target, const compute::Program& simplified,
 // How the target runs the plan, as the last line of the plan's text.
 std::string HowItRuns(const CompiledProgram& made, const JobLimits& limits) {
   if (made.host) return absl::StrCat("threads ", limits.threads, "\n");
-  return absl::StrCat("gpu ", made.target, ", ", made.gpu->plan().kernels.size(), " kernels\n");
+  const std::string& multiplier = made.gpu->multiplier();
+  return absl::StrCat("gpu ", made.target, ", ", made.gpu->plan().kernels.size(), " kernels",
+                      multiplier.empty() ? "" : ", products by ", multiplier, "\n");
 }
 
 CompileResult Make(const compute::Program& program, const JobLimits& limits, const Target& target) {

@@ -75,7 +75,8 @@ absl::Status JobTable::CheckDevice(GlobalDeviceId id) const {
 Target JobTable::TargetOf(GlobalDeviceId id) const {
   const CudaDevice* const gpu = devices_.Find(id)->gpu;
   if (gpu == nullptr) return {};
-  return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels, homes_.barred};
+  return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels, homes_.barred,
+          homes_.multiplier};
 }
 
 void JobTable::CheckAlignment(const std::vector<BoundJob>& bound,

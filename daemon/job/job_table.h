@@ -66,6 +66,8 @@ class JobTable {
     std::map<GlobalDeviceId, Computing> gpus;  // of each GPU
     // Machine code of kernels; used on `compiler`. Null: there are no GPUs.
     compute::KernelStore* kernels = nullptr;
+    // Who multiplies matrices on GPUs.
+    const compute::CublasLtLibrary* multiplier = nullptr;
     // Programs that GPUs do not run; null: they run all.
     const BarredPrograms* barred = nullptr;
   };

@@ -90,6 +90,7 @@ absl::StatusOr<std::vector<GpuInfo>> FindGpus(const std::string& library) {
                                              CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device),
                    doing);
     info.driver = CudaVersionText(api->version);
+    info.driver_version = api->version;
     ASSIGN_OR_RETURN(info.unusable, WhyUnusable(*api, device, doing));
     found.push_back(std::move(info));
   }

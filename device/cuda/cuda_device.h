@@ -42,8 +42,9 @@ struct GpuInfo {
   int numa = -1;    // nearest NUMA node; -1: not known
   int major = 0;    // its compute capability: 9.0 has 9 and 0
   int minor = 0;
-  std::string driver;    // the CUDA version of its driver: "CUDA 13.0"
-  std::string unusable;  // why there can be no arenas on it; empty: there can
+  std::string driver;      // the CUDA version of its driver: "CUDA 13.0"
+  int driver_version = 0;  // the same as the driver says it: 13000
+  std::string unusable;    // why there can be no arenas on it; empty: there can
   // Its UUID as nvidia-smi prints it: "GPU-01234567-89ab-cdef-0123-456789abcdef".
   std::string uuid_text() const;
 };

@@ -114,7 +114,7 @@ TEST(ConfigTest, AsksTheSystemForItsNameIfNobodySaysOne) {
 constexpr char kFull[] = R"(
 node: { name: node-b, runtime_dir: /run/ferry/b }
 sockets: { client: { owner: root, group: "17", mode: 0620 }, admin: { owner: 0, group: root, mode: "600" } }
-devices: { host: 3, nvrtc_library: /opt/libnvrtc.so.13, kernel_cache: /var/cache/ferry, packaged_kernels: none, ids: { base: 40 } }
+devices: { host: 3, nvrtc_library: /opt/libnvrtc.so.13, cublaslt_library: none, kernel_cache: /var/cache/ferry, packaged_kernels: none, ids: { base: 40 } }
 membership:
   provider: static
   nodes:
@@ -159,6 +159,7 @@ void ExpectFull(const Config& config) {
   EXPECT_EQ(config.sockets.admin.mode, "600");
   EXPECT_EQ(config.devices.host, 3u);
   EXPECT_EQ(config.devices.nvrtc_library, "/opt/libnvrtc.so.13");
+  EXPECT_EQ(config.devices.cublaslt_library, "none");
   EXPECT_EQ(config.devices.kernel_cache, "/var/cache/ferry");
   EXPECT_EQ(config.devices.packaged_kernels, "none");
   EXPECT_EQ(config.devices.base_id, 40u);

@@ -14,6 +14,7 @@ int Set() {
     setenv("FERRY_CUDA_LIBRARY", FAKE_CUDA_LIBRARY, 0);
     setenv("FERRY_NVML_LIBRARY", FAKE_CUDA_LIBRARY, 0);
     setenv("FERRY_NCCL_LIBRARY", FAKE_NCCL_LIBRARY, 0);
+    setenv("FERRY_CUBLASLT_LIBRARY", FAKE_CUBLASLT_LIBRARY, 0);
   }
   // GPUs of this test's own: daemons lock them by UUID, and tests run side by side.
   const std::string settings = "devices=4;memory_mib=2048;seed=" + std::to_string(getpid());

@@ -100,6 +100,7 @@ const char* StaleBytesLibrary() { return STALE_BYTES_LIBRARY; }
 const char* FakeCudaLibrary() { return FAKE_CUDA_LIBRARY; }
 const char* FakeNcclLibrary() { return FAKE_NCCL_LIBRARY; }
 const char* FakeNvrtcLibrary() { return FAKE_NVRTC_LIBRARY; }
+const char* FakeCublasLtLibrary() { return FAKE_CUBLASLT_LIBRARY; }
 
 Node::Node(std::string name, std::string directory, const std::string& config, SpawnOptions spawn)
     : name_(std::move(name)), directory_(std::move(directory)), spawn_(std::move(spawn)) {
@@ -191,6 +192,7 @@ Cluster::Cluster(const ClusterOptions& options)
                                 absl::StrCat("FERRY_NCCL_LIBRARY=", FakeNcclLibrary()),
                                 absl::StrCat("FERRY_FAKE_NCCL=", options.fake_nccl),
                                 absl::StrCat("FERRY_NVML_LIBRARY=", FakeCudaLibrary()),
+                                absl::StrCat("FERRY_CUBLASLT_LIBRARY=", FakeCublasLtLibrary()),
                                 absl::StrCat("FERRY_FAKE_CUDA=", settings)});
     }
     spawn.output = options.log;

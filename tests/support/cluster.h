@@ -119,12 +119,13 @@ class Cluster {
 
 const char* FerryctlProgram();
 const char* FerrydProgram();
-const char* ClientProgram();      // tests/support/client
-const char* TokenThiefProgram();  // tests/support/thief
-const char* ClockStepLibrary();   // tests/support/clock_step
-const char* StaleBytesLibrary();  // tests/support/stale_bytes
-const char* FakeCudaLibrary();    // tests/fake_cuda
-const char* FakeNcclLibrary();    // tests/fake_nccl
-const char* FakeNvrtcLibrary();   // tests/fake_cuda
+const char* ClientProgram();        // tests/support/client
+const char* TokenThiefProgram();    // tests/support/thief
+const char* ClockStepLibrary();     // tests/support/clock_step
+const char* StaleBytesLibrary();    // tests/support/stale_bytes
+const char* FakeCudaLibrary();      // tests/fake_cuda
+const char* FakeNcclLibrary();      // tests/fake_nccl
+const char* FakeNvrtcLibrary();     // tests/fake_cuda
+const char* FakeCublasLtLibrary();  // tests/fake_cuda
 
 }  // namespace ferry::testing

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/executor.h"
 #include "base/status.h"
 
@@ -17,6 +18,16 @@ constexpr int kLaunchesOfPart = 8;
 // How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
 // driver is often 100 us late, which the transfer waits for.
 constexpr absl::Duration kLooking = absl::Microseconds(500);
+
+// How many launches a command counts as: a large product takes a GPU as long as many others do.
+int LaunchesOf(const GpuCommand& command) {
+  if (command.kind != GpuCommand::Kind::kProduct) return 1;
+  constexpr double kTermsOfLaunch = 0x1p36;  // some 0.2 ms of 16-bit factors on an H200
+  const GpuProduct& product = command.product;
+  const double terms = static_cast<double>(product.batches) * static_cast<double>(product.m) *
+                       static_cast<double>(product.n) * static_cast<double>(product.k);
+  return 1 + static_cast<int>(std::min(terms / kTermsOfLaunch, kLaunchesOfPart - 1.0));
+}
 
 // A word that the GPU writes.
 uint64_t WordAt(const std::byte* at) {
@@ -65,6 +76,7 @@ void GpuMachine::CloseStream() {
   if (stream_ == nullptr) return;
   stream_->MakeCurrent();
   kernels_.clear();
+  products_.reset();
   stream_.reset();
   queued_ = 0;
 }
@@ -142,7 +154,8 @@ absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> com
                                 run.work.program.plan().plan.steps.size()));
     }
     RETURN_IF_ERROR(Queue(run, command));
-    if (++queued_ >= kLaunchesOfPart) RETURN_IF_ERROR(EndPart());
+    queued_ += LaunchesOf(command);
+    if (queued_ >= kLaunchesOfPart) RETURN_IF_ERROR(EndPart());
   }
   return absl::OkStatus();
 }
@@ -167,10 +180,9 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
     case GpuCommand::Kind::kReceive:
       return absl::OkStatus();  // whoever is told of the step begins the transfer
     case GpuCommand::Kind::kProduct:
-      break;
+      return QueueProduct(run, command.product);
   }
-  return Error(absl::StatusCode::kInternal, Reason::kInternal,
-               absl::StrCat("step ", command.step, " is one that GpuProgram::Make does not plan"));
+  return absl::OkStatus();
 }
 
 absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
@@ -189,6 +201,19 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
     arguments.push_back(&values.back());  // little-endian: the low 4 bytes come first
   }
   return stream_->Launch(*kernel, launch.blocks, launch.threads, arguments);
+}
+
+absl::Status GpuMachine::QueueProduct(Running& run, const GpuProduct& product) {
+  if (products_ == nullptr) {
+    FERRY_CHECK(library_ != nullptr);  // else there is no program with one
+    ASSIGN_OR_RETURN(products_, CublasLtProducts::Make(*library_));
+  }
+  return products_->Queue(product,
+                          {.left = run.AddressOf(product.left.place),
+                           .right = run.AddressOf(product.right.place),
+                           .result = run.AddressOf(product.result.place),
+                           .workspace = run.AddressOf(product.workspace)},
+                          stream_->handle());
 }
 
 absl::Status GpuMachine::EndPart() {

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/home.h"
+#include "compute/cuda/run/cublaslt_products.h"
 #include "compute/cuda/run/gpu_program.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_kernel.h"
@@ -47,7 +48,10 @@ class GpuMachine {
   using MayGoOn = std::function<bool()>;
   using StepOver = std::function<void(size_t step)>;
 
-  explicit GpuMachine(CudaDevice& device) : device_(device) {}
+  // `library`, which must outlive the machine, makes products that programs are planned to have of
+  // it. Null: no program that it runs is planned so.
+  explicit GpuMachine(CudaDevice& device, const CublasLtLibrary* library = nullptr)
+      : device_(device), library_(library) {}
   GpuMachine(const GpuMachine&) = delete;
   GpuMachine& operator=(const GpuMachine&) = delete;
   ~GpuMachine() { CloseStream(); }
@@ -99,6 +103,8 @@ class GpuMachine {
   bool open() const { return stream_ != nullptr; }
   // Kernels that are loaded now.
   size_t loaded() const { return kernels_.size(); }
+  // Products that cuBLASLt was asked about, and is not asked about again.
+  size_t prepared_products() const { return products_ == nullptr ? 0 : products_->prepared(); }
 
  private:
   static constexpr size_t kBegunAt = 64;
@@ -117,6 +123,7 @@ class GpuMachine {
   absl::Status QueueAll(Running& run, absl::Span<const GpuCommand> commands);
   absl::Status Queue(Running& run, const GpuCommand& command);
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
+  absl::Status QueueProduct(Running& run, const GpuProduct& product);
   // Ends a part: at most kAhead are queued afterwards.
   absl::Status EndPart();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
@@ -131,6 +138,7 @@ class GpuMachine {
   bool Report();
 
   CudaDevice& device_;
+  const CublasLtLibrary* const library_;
   // The stream's report page: its first 8 bytes tell which run is over, those at kBegunAt which has
   // begun, which a run's first kernel says.
   const std::unique_ptr<Page> page_ = std::make_unique<Page>();
@@ -139,6 +147,7 @@ class GpuMachine {
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited
   absl::flat_hash_map<const CompiledKernel*, std::unique_ptr<CudaKernel>> kernels_;
+  std::unique_ptr<CublasLtProducts> products_;  // from the first product on
   [[no_unique_address]] HomeChecker home_;
 };
 

@@ -5,10 +5,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/cuda/cublaslt.h"
 
 namespace ferry::compute {
 
 namespace {
+
+// Whether a library could multiply for the program.
+bool HasProducts(const Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
+    return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
+  });
+}
+
+bool CallsLibrary(const std::vector<GpuCommand>& commands) {
+  return std::any_of(commands.begin(), commands.end(), [](const GpuCommand& command) {
+    return command.kind == GpuCommand::Kind::kProduct || CallsLibrary(command.body);
+  });
+}
 
 // The kernels of the first tier that may stand for each kernel, and whether all of its launches
 // have one.
@@ -33,18 +47,42 @@ struct FirstTiers {
 }  // namespace
 
 absl::StatusOr<GpuPlan> GpuProgram::Plan(const Program& program, const GpuArch& arch,
-                                         bool first_tier) {
+                                         bool first_tier, bool library_products) {
   GpuOptions options;
   options.buffer_alignment = kBufferAlignment;
-  options.library_products = false;
+  options.native_blocks = false;
+  options.library_products = library_products;
   options.first_tier = first_tier;
   return MakeGpuPlan(program, arch, options);
 }
 
+bool GpuProgram::full() const {
+  return std::all_of(awaited_.begin(), awaited_.end(),
+                     [](const StoredKernel* kernel) { return kernel->code() != nullptr; });
+}
+
+uint32_t GpuProgram::waiting() const {
+  return static_cast<uint32_t>(std::count_if(
+      awaited_.begin(), awaited_.end(),
+      [](const StoredKernel* kernel) { return kernel->code() == nullptr && !kernel->failed(); }));
+}
+
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
-                                            KernelStore& store) {
-  ASSIGN_OR_RETURN(GpuPlan plan, Plan(program, arch, store.tiers()));
+                                            KernelStore& store, const CublasLtLibrary* library) {
+  bool library_products = false;
+  std::string multiplier;
+  if (library != nullptr && HasProducts(program)) {  // it is large: opened if it is needed
+    const absl::StatusOr<const CublasLtApi*> api = library->Get();
+    library_products = api.ok();
+    multiplier = api.ok() ? absl::StrCat("cuBLASLt ", (*api)->version)
+                          : absl::StrCat("our own kernels (", api.status().message(), ")");
+  }
+  ASSIGN_OR_RETURN(GpuPlan plan, Plan(program, arch, store.tiers(), library_products));
   GpuProgram made(std::move(plan));
+  if (library_products && !CallsLibrary(made.plan_.commands)) {
+    multiplier = "our own kernels (it has no such products)";
+  }
+  made.multiplier_ = std::move(multiplier);
   RETURN_IF_ERROR(made.FindKernels(store));
   return made;
 }

@@ -5,15 +5,16 @@
 // until that is there. Immutable but for that; any thread.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/cuda/compile/kernel_store.h"
+#include "compute/cuda/cublaslt_library.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/program/program.h"
@@ -25,14 +26,16 @@ class GpuProgram {
   // The alignment of the memory that buffers are bound to, in bytes.
   static constexpr uint32_t kBufferAlignment = 16;
 
-  // Plans a program that Verify accepts, and has its kernels compiled, which may take seconds.
-  // Errors: as MakeGpuPlan and KernelStore::Get.
+  // Plans a program that Verify accepts, and has its kernels compiled, which may take seconds. Its
+  // products are made by `library` if that is there and has them, else by our own kernels. Errors:
+  // as MakeGpuPlan and KernelStore::Get.
   static absl::StatusOr<GpuProgram> Make(const Program& program, const GpuArch& arch,
-                                         KernelStore& store);
+                                         KernelStore& store,
+                                         const CublasLtLibrary* library = nullptr);
 
-  // The plan that Make makes, without `first_tier`.
+  // The plan that Make makes where there are no tiers and no library.
   static absl::StatusOr<GpuPlan> Plan(const Program& program, const GpuArch& arch,
-                                      bool first_tier = false);
+                                      bool first_tier = false, bool library_products = false);
 
   const GpuPlan& plan() const { return plan_; }
   uint64_t scratch_bytes() const { return plan_.scratch_bytes; }
@@ -40,16 +43,9 @@ class GpuProgram {
   absl::Span<const GpuCommand> CommandsOf(size_t begin, size_t end) const;
 
   // Whether all kernels have their full code. Once true it stays so.
-  bool full() const {
-    return std::all_of(awaited_.begin(), awaited_.end(),
-                       [](const StoredKernel* kernel) { return kernel->code() != nullptr; });
-  }
+  bool full() const;
   // How many kernels are still compiled: not those that have failed.
-  uint32_t waiting() const {
-    return static_cast<uint32_t>(std::count_if(
-        awaited_.begin(), awaited_.end(),
-        [](const StoredKernel* kernel) { return kernel->code() == nullptr && !kernel->failed(); }));
-  }
+  uint32_t waiting() const;
   struct Launch {
     const CompiledKernel* code = nullptr;
     uint64_t blocks = 0;
@@ -61,6 +57,8 @@ class GpuProgram {
   // The code of the first tiers that a run which is not full launches.
   const std::vector<const CompiledKernel*>& first_codes() const { return used_first_; }
 
+  // Who multiplies matrices: "cuBLASLt 13.1.0", or "our own kernels (WHY)". Empty if nobody does.
+  const std::string& multiplier() const { return multiplier_; }
   // How many of the kernels were compiled for this program, of either tier, not found.
   int compiled() const { return compiled_; }
 
@@ -78,6 +76,7 @@ class GpuProgram {
   std::vector<const CompiledKernel*> first_codes_;  // by first kernel of the plan; null: not needed
   std::vector<const CompiledKernel*> used_first_;   // those that are not null
   std::vector<const StoredKernel*> awaited_;        // the kernels that were not there at first
+  std::string multiplier_;
   int compiled_ = 0;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs on a GPU that is the CPU: the fake driver has the kernels, which the fake NVRTC has
-// made, compiled by the host's compiler.
+// Programs on a GPU that is the CPU.
 #include "compute/cuda/run/gpu_machine.h"
 
 #include <fake_cuda.h>
@@ -20,6 +19,7 @@
 #include "base/status.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
+#include "tests/compute/cuda/run/gpu_machine_fixture.h"
 #include "tests/compute/doublings.h"
 #include "tests/compute/parsed_program.h"
 #include "tests/compute/program_runs.h"
@@ -35,106 +35,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-CompileChild::Options CompilerOptions() {
-  CompileChild::Options options;
-  options.program = FERRY_COMPILE;
-  options.nvrtc = FAKE_NVRTC_LIBRARY;
-  return options;
-}
-
 Program Steps(int steps) { return testing::ParsedProgram(testing::Doublings(steps)); }
 
-class GpuMachineTest : public ::testing::Test {
+class GpuMachineTest : public testing::GpuMachineFixture {
  protected:
-  void SetUp() override {
-    absl::StatusOr<std::vector<GpuInfo>> found = FindGpus(FAKE_CUDA_LIBRARY);
-    ASSERT_TRUE(found.ok()) << found.status();
-    device_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[0], std::vector<int>{0});
-    machine_ = std::make_unique<GpuMachine>(*device_);
-  }
-
-  GpuProgram Made(const Program& program) {
-    absl::StatusOr<GpuProgram> made = GpuProgram::Make(program, kGpuArchs[0], store_);
-    EXPECT_TRUE(made.ok()) << made.status();
-    return *std::move(made);
-  }
-
-  // Memory of the GPU for the buffers, one behind the other, and scratch.
-  struct Memory {
-    std::unique_ptr<DeviceMemory> memory;
-    std::vector<absl::Span<std::byte>> buffers;
-    absl::Span<std::byte> scratch;
-  };
-  Memory Bind(const GpuProgram& program, const std::vector<Bytes>& contents) {
-    uint64_t bytes = program.scratch_bytes() + kTemporaryAlignment;
-    for (const Bytes& content : contents) bytes += (content.size() + 15) / 16 * 16;
-    absl::StatusOr<std::unique_ptr<DeviceMemory>> memory = machine_->Allocate(bytes);
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    Memory made{*std::move(memory), {}, {}};
-    std::byte* at = made.memory->data();
-    made.scratch = {at, program.scratch_bytes()};
-    std::memset(at, 0xA5, program.scratch_bytes());  // the fake GPU's memory is the host's
-    at += (program.scratch_bytes() + kTemporaryAlignment - 1) / kTemporaryAlignment *
-          kTemporaryAlignment;
-    for (const Bytes& content : contents) {
-      made.buffers.push_back({at, content.size()});
-      std::copy(content.begin(), content.end(), at);
-      at += (content.size() + 15) / 16 * 16;
-    }
-    return made;
-  }
-
-  absl::Status Run(const GpuProgram& program, Memory& memory, GpuMachine::Aside& aside,
-                   const GpuMachine::MayGoOn& may_go_on = nullptr,
-                   const GpuMachine::StepOver& step_over = nullptr) {
-    return machine_->Run(Work(program, memory, may_go_on, step_over), aside);
-  }
-  static GpuMachine::Work Work(const GpuProgram& program, Memory& memory,
-                               const GpuMachine::MayGoOn& may_go_on = nullptr,
-                               const GpuMachine::StepOver& step_over = nullptr) {
-    return {.program = program,
-            .begin = 0,
-            .end = program.plan().plan.steps.size(),
-            .buffers = memory.buffers,
-            .scratch = memory.scratch,
-            .may_go_on = may_go_on,
-            .step_over = step_over};
-  }
-
-  void CompareWithReference(const Program& program, uint64_t seed) {
-    CompareRuns(program, Made(program), seed);
-  }
-  void CompareRuns(const Program& program, const GpuProgram& made, uint64_t seed) {
-    std::vector<testing::Memory> reference;
-    for (Bytes& bytes : testing::RandomBuffers(program, seed)) {
-      reference.emplace_back(std::move(bytes));
-    }
-    testing::Evaluate(program, reference);
-    Memory memory = Bind(made, testing::RandomBuffers(program, seed));
-    GpuMachine::Aside aside;
-    ASSERT_TRUE(Run(made, memory, aside).ok());
-    for (size_t i = 0; i < memory.buffers.size(); ++i) {
-      const Bytes got(memory.buffers[i].begin(), memory.buffers[i].end());
-      EXPECT_EQ(reference[i].DifferenceOf(got), "") << "@" << program.buffers[i].name << "\n"
-                                                    << Print(program);
-    }
-  }
-
-  int ValueOf(const Memory& memory, size_t buffer) {
-    int value = 0;
-    std::memcpy(&value, memory.buffers[buffer].data(), sizeof(value));
-    return value;
-  }
   // Contents of the buffers of Steps(): 1 in the first.
   static std::vector<Bytes> Ones(const Program& program) {
     std::vector<Bytes> contents(program.buffers.size(), Bytes(32));
     contents[0] = testing::BytesOfValues(std::vector<int32_t>(8, 1));
     return contents;
   }
-
-  KernelStore store_{{CompilerOptions(), {}, "", 0}};
-  std::unique_ptr<CudaDevice> device_;
-  std::unique_ptr<GpuMachine> machine_;
 };
 
 TEST_F(GpuMachineTest, ProgramsGiveTheReferencesBits) {
@@ -176,7 +86,7 @@ class TierTest : public GpuMachineTest {
 
   KernelStore::Options Options() {
     KernelStore::Options options;
-    options.compiler = CompilerOptions();
+    options.compiler = testing::CompilerOptions();
     options.tiers = true;
     options.problem = [this](const std::string& text) {
       const std::lock_guard lock(mutex_);
@@ -278,14 +188,14 @@ TEST_F(TierTest, ProgramsGiveTheReferencesBitsInEitherTier) {
   for (uint64_t seed = 0; seed < 3; ++seed) {
     const Program program = Simplify(testing::Weaver(seed, 4).Make());
     const GpuProgram made = MadeOfTiers(program);
-    CompareRuns(program, made, seed);
+    CompareRun(program, made, seed);
   }
   AwaitFull();
   for (uint64_t seed = 0; seed < 3; ++seed) {
     const Program program = Simplify(testing::Weaver(seed, 4).Make());
     const GpuProgram made = MadeOfTiers(program);
     EXPECT_TRUE(made.full());
-    CompareRuns(program, made, seed);
+    CompareRun(program, made, seed);
   }
 }
 

@@ -105,6 +105,11 @@ class GpuRun {
         }
       }
     }
+    // Results are dense, and so are its batches.
+    if (product.adds) {
+      const std::vector<double> before = read(product.result, product.m, product.n);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += before[i];
+    }
     Bytes made(BytesOf(product.result.type, sums.size()));
     Convert(DType::kF64, BytesOfValues(sums).data(), product.result.type, made.data(), sums.size());
     machine_.Write(AddressOf(product.result.place), made);

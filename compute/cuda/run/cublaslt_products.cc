@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/run/cublaslt_products.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "compute/cuda/cublaslt.h"
+
+namespace ferry::compute {
+namespace {
+
+int LtTypeOf(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return cublaslt::kF32;
+    case DType::kF64:
+      return cublaslt::kF64;
+    case DType::kF16:
+      return cublaslt::kF16;
+    case DType::kBF16:
+      return cublaslt::kBF16;
+    default:
+      return -1;
+  }
+}
+
+// A matrix as the library has it: columns one after the other.
+struct LtMatrix {
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  int64_t stride = 0;  // from column to column
+  bool transposed = false;
+};
+
+// A factor of `outer` by `inner` rows and columns, to be `outer` by `inner` after what `transposed`
+// says is done.
+LtMatrix LtMatrixOf(const GpuMatrix& matrix, int64_t outer, int64_t inner) {
+  const auto rows = static_cast<uint64_t>(outer);
+  const auto columns = static_cast<uint64_t>(inner);
+  if (matrix.column_stride == 1) return {columns, rows, matrix.row_stride, true};
+  return {rows, columns, matrix.column_stride, false};
+}
+
+std::string TextOf(const GpuMatrix& matrix) {
+  return absl::StrCat(NameOf(matrix.type), " of strides (", matrix.batch_stride, ",",
+                      matrix.row_stride, ",", matrix.column_stride, "), aligned to ",
+                      matrix.alignment);
+}
+
+std::string TextOf(const GpuProduct& product) {
+  return absl::StrCat("multiply ", product.batches, " x [", product.m, ",", product.k, "] by [",
+                      product.k, ",", product.n, "], ", TextOf(product.left), " by ",
+                      TextOf(product.right), " to ", TextOf(product.result), ", sums of ",
+                      NameOf(product.compute), ", workspace ", product.workspace_bytes);
+}
+
+constexpr char kWhatToDo[] =
+    "; name another library in devices.cublaslt_library, or 'none' to multiply without one";
+
+}  // namespace
+
+struct CublasLtProducts::Prepared {
+  explicit Prepared(const CublasLtApi& api) : api(api) {}
+  ~Prepared() {
+    if (product != nullptr) api.cublasLtMatmulDescDestroy(product);
+    for (void* const layout : {left, right, result}) {
+      if (layout != nullptr) api.cublasLtMatrixLayoutDestroy(layout);
+    }
+  }
+
+  const CublasLtApi& api;
+  void* product = nullptr;
+  // Results are rows one after the other, so for the library they are transposed, and the right
+  // factor is its A.
+  void* left = nullptr;
+  void* right = nullptr;
+  void* result = nullptr;
+  cublaslt::Choice choice = {};
+};
+
+CublasLtProducts::CublasLtProducts(const CublasLtApi& api) : api_(api) {}
+
+absl::StatusOr<std::unique_ptr<CublasLtProducts>> CublasLtProducts::Make(
+    const CublasLtLibrary& library) {
+  ASSIGN_OR_RETURN(const CublasLtApi* api, library.Get());
+  std::unique_ptr<CublasLtProducts> made(new CublasLtProducts(*api));
+  if (const int status = api->cublasLtCreate(&made->handle_); status != cublaslt::kSuccess) {
+    made->handle_ = nullptr;
+    return Error(absl::StatusCode::kInternal, Reason::kInternal,
+                 absl::StrCat("open cuBLASLt ", api->version,
+                              " on a GPU: ", api->cublasLtGetStatusName(status), kWhatToDo));
+  }
+  return made;
+}
+
+CublasLtProducts::~CublasLtProducts() {
+  prepared_.clear();
+  if (handle_ != nullptr) api_.cublasLtDestroy(handle_);
+}
+
+CublasLtProducts::Key CublasLtProducts::KeyOf(const GpuProduct& product) {
+  Key key = {product.batches,
+             product.m,
+             product.n,
+             product.k,
+             static_cast<int64_t>(product.compute),
+             static_cast<int64_t>(product.workspace_bytes)};
+  size_t at = 6;
+  for (const GpuMatrix* matrix : {&product.left, &product.right, &product.result}) {
+    key[at++] = static_cast<int64_t>(matrix->type) << 32 | matrix->alignment;
+    key[at++] = matrix->batch_stride;
+    key[at++] = matrix->row_stride;
+    key[at++] = matrix->column_stride;
+  }
+  return key;
+}
+
+absl::Status CublasLtProducts::Check(int status, const GpuProduct& product,
+                                     const char* doing) const {
+  if (status == cublaslt::kSuccess) return absl::OkStatus();
+  const bool lacks = status == cublaslt::kNotSupported;
+  return Error(lacks ? absl::StatusCode::kUnimplemented : absl::StatusCode::kInternal,
+               lacks ? Reason::kFieldInvalid : Reason::kInternal,
+               absl::StrCat(TextOf(product), ": ", doing, " by cuBLASLt ", api_.version, ": ",
+                            api_.cublasLtGetStatusName(status), kWhatToDo));
+}
+
+absl::Status CublasLtProducts::Describe(const GpuProduct& product, Prepared& made) const {
+  const bool wide = product.compute == DType::kF64;
+  int status = api_.cublasLtMatmulDescCreate(&made.product,
+                                             wide ? cublaslt::kComputeF64 : cublaslt::kComputeF32,
+                                             wide ? cublaslt::kF64 : cublaslt::kF32);
+  const auto set = [&](auto* function, void* of, int attribute, auto value) {
+    if (status == cublaslt::kSuccess) status = function(of, attribute, &value, sizeof(value));
+  };
+  const auto layout = [&](const GpuMatrix& matrix, const LtMatrix& as, void** to) {
+    if (status != cublaslt::kSuccess) return;
+    status =
+        api_.cublasLtMatrixLayoutCreate(to, LtTypeOf(matrix.type), as.rows, as.columns, as.stride);
+    if (product.batches == 1) return;
+    set(api_.cublasLtMatrixLayoutSetAttribute, *to, cublaslt::kBatchCount,
+        static_cast<int32_t>(product.batches));
+    set(api_.cublasLtMatrixLayoutSetAttribute, *to, cublaslt::kBatchStride, matrix.batch_stride);
+  };
+  const LtMatrix right = LtMatrixOf(product.right, product.n, product.k);
+  const LtMatrix left = LtMatrixOf(product.left, product.m, product.k);
+  layout(product.right, right, &made.right);
+  layout(product.left, left, &made.left);
+  layout(product.result,
+         {static_cast<uint64_t>(product.n), static_cast<uint64_t>(product.m),
+          product.result.row_stride, false},
+         &made.result);
+  // A is n x k, B is k x m.
+  set(api_.cublasLtMatmulDescSetAttribute, made.product, cublaslt::kTransposeA,
+      static_cast<int32_t>(right.transposed));
+  set(api_.cublasLtMatmulDescSetAttribute, made.product, cublaslt::kTransposeB,
+      static_cast<int32_t>(!left.transposed));
+  return Check(status, product, "describe it");
+}
+
+absl::Status CublasLtProducts::Choose(const GpuProduct& product, Prepared& made) const {
+  void* preference = nullptr;
+  int status = api_.cublasLtMatmulPreferenceCreate(&preference);
+  const auto set = [&](int attribute, auto value) {
+    if (status != cublaslt::kSuccess) return;
+    status =
+        api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+  };
+  set(cublaslt::kMaxWorkspaceBytes, product.workspace_bytes);
+  set(cublaslt::kReductionSchemeMask, cublaslt::kReduceComputeType);
+  set(cublaslt::kMinAlignmentA, product.right.alignment);
+  set(cublaslt::kMinAlignmentB, product.left.alignment);
+  set(cublaslt::kMinAlignmentC, product.result.alignment);
+  set(cublaslt::kMinAlignmentD, product.result.alignment);
+  int found = 0;
+  if (status == cublaslt::kSuccess) {
+    status = api_.cublasLtMatmulAlgoGetHeuristic(handle_, made.product, made.right, made.left,
+                                                 made.result, made.result, preference, 1,
+                                                 &made.choice, &found);
+  }
+  if (preference != nullptr) api_.cublasLtMatmulPreferenceDestroy(preference);
+  if (status == cublaslt::kSuccess && found == 0) status = cublaslt::kNotSupported;
+  if (status == cublaslt::kSuccess) status = made.choice.status;
+  return Check(status, product, "find out how");
+}
+
+absl::Status CublasLtProducts::Queue(const GpuProduct& product, const Memory& memory,
+                                     void* stream) {
+  home_.Check();
+  FERRY_CHECK(product.block == 0);  // GpuProgram plans no native blocks
+  if (prepared_.size() >= kMostKept) prepared_.clear();
+  std::unique_ptr<Prepared>& made = prepared_[KeyOf(product)];
+  if (made == nullptr) {
+    auto fresh = std::make_unique<Prepared>(api_);
+    absl::Status status = Describe(product, *fresh);
+    if (status.ok()) status = Choose(product, *fresh);
+    if (!status.ok()) {
+      prepared_.erase(KeyOf(product));
+      return status;
+    }
+    made = std::move(fresh);
+  }
+  const bool wide = product.compute == DType::kF64;
+  const float narrow_factors[] = {1, product.adds ? 1.0f : 0.0f};
+  const double wide_factors[] = {1, product.adds ? 1.0 : 0.0};
+  const void* const alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &narrow_factors[0];
+  const void* const beta = wide ? static_cast<const void*>(&wide_factors[1]) : &narrow_factors[1];
+  return Check(api_.cublasLtMatmul(handle_, made->product, alpha, memory.right, made->right,
+                                   memory.left, made->left, beta, memory.result, made->result,
+                                   memory.result, made->result, made->choice.algorithm,
+                                   memory.workspace, product.workspace_bytes, stream),
+               product, "queue it");
+}
+
+}  // namespace ferry::compute
