@@ -12,6 +12,12 @@ constexpr int64_t kBusyWith = int64_t{4} << 20;
 
 bool IsNarrow(DType type) { return type == DType::kBF16 || type == DType::kF16; }
 
+int64_t MostTerms(DType factors, DType result) {
+  if (!IsNarrow(factors)) return kTermsOfWide;
+  if (IsNarrow(result)) return kTermsOfRounded;
+  return factors == DType::kF16 ? kTermsOfF16 : kTermsOfBf16;
+}
+
 // How many parts of `most` a whole has.
 int64_t PartsOf(int64_t whole, int64_t most) { return (whole + most - 1) / most; }
 
@@ -25,11 +31,8 @@ void MoveTo(int64_t first, GpuMatrix& factor) {
 }  // namespace
 
 std::optional<ProductPieces> PiecesOf(const GpuProduct& product, DType result) {
-  const int64_t most = IsNarrow(product.left.type) ? kTermsOfNarrow : kTermsOfWide;
-  // Of a result that is rounded to 16 bits only one near 0 shows what its sum has lost. Such a sum
-  // has gone up and down again, so was half as large on the way.
-  const int64_t alone = IsNarrow(result) ? 2 * most : most;
-  if (product.k <= alone || product.block > 0) return ProductPieces{product.k, 1, 0, 1};
+  const int64_t most = MostTerms(product.left.type, result);
+  if (product.k <= most || product.block > 0) return ProductPieces{product.k, 1, 0, 1};
   ProductPieces pieces;
   pieces.length = PartsOf(PartsOf(product.k, PartsOf(product.k, most)), kUnit) * kUnit;
   pieces.whole = product.k / pieces.length;

@@ -143,13 +143,18 @@ class GpuRunningSumTest : public GpuTest {
 TEST_F(GpuRunningSumTest, PiecesAreShortEnough) {
   if (products_ == nullptr) return;
   for (const DType type : {DType::kBF16, DType::kF16, DType::kF32, DType::kF64}) {
-    const bool narrow = type == DType::kBF16 || type == DType::kF16;
-    const int64_t most = narrow ? fc::kTermsOfNarrow : fc::kTermsOfWide;
+    const int64_t most = type == DType::kBF16  ? fc::kTermsOfBf16
+                         : type == DType::kF16 ? fc::kTermsOfF16
+                                               : fc::kTermsOfWide;
     for (int64_t k = fake() ? most : most / 2; k <= (fake() ? most : 8 * most); k *= 2) {
       const double worst = WorstOf(type, k);
       std::cout << fc::NameOf(type) << ", " << k << " terms: " << worst << " of the bound\n";
       EXPECT_TRUE(worst <= 1 || k > most) << fc::NameOf(type) << ", " << k << " terms";
     }
+    if (fake() || most == fc::kTermsOfWide) continue;
+    // What is promised of results of 16 bits: 2^-13, which is 16 times the bound of others.
+    const double rounded = WorstOf(type, fc::kTermsOfRounded);
+    EXPECT_LE(rounded, 16) << fc::NameOf(type) << ", " << fc::kTermsOfRounded << " terms";
   }
 }
 
