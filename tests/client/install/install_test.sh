@@ -15,8 +15,9 @@ cmake --install "$build" --prefix "$work/made" > "$work/install.log"
 mv "$work/made" "$work/prefix"  # an installed tree may be moved
 (cd "$work/prefix" && find . -type f -o -type l | sort) > "$work/installed"
 cat "$work/installed"
-# What a user needs: the programs that tools/demo builds, which need not have built any other, the library, its headers, Ferry's UCX.
-if grep -vE "^\./($bindir/(ferryd|ferryctl)|libexec/ferry/ferry-compile|$libdir/libferry\.so.*|$libdir/(cmake/ferry|pkgconfig)/.*|include/ferry/.*|lib/ferry/ucx/.*)\$" \
+# What a user needs: the programs that tools/demo builds, which need not have built any other, the library, its headers, Ferry's UCX, and
+# compiled kernels where they were built.
+if grep -vE "^\./($bindir/(ferryd|ferryctl)|libexec/ferry/ferry-compile|$libdir/libferry\.so.*|$libdir/(cmake/ferry|pkgconfig)/.*|include/ferry/.*|lib/ferry/ucx/.*|share/ferry/kernels/.*)\$" \
   "$work/installed"; then
   echo "FAIL: a user does not need these" >&2
   exit 1
