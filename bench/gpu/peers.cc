@@ -6,11 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "bench/gpu/python_program.h"
 #include "bench/network_peers.h"
-#include "tools/ferryctl/child_process.h"
 #include "tools/ferryctl/format.h"
 
 namespace ferry::bench {
@@ -168,25 +166,9 @@ for rank in ranks:
         sys.exit('a process of JAX failed')
 )py";
 
-// "label seconds" lines of a Python program.
+// Labels and seconds. Each program takes `large`, a size in bytes.
 std::map<std::string, double> Run(const char* name, const char* program, uint64_t large) {
-  tools::SpawnOptions options;
-  options.arguments = {"timeout", "-k", "5", "60", "python3", "-c", program, absl::StrCat(large)};
-  const auto output = tools::RunAndRead(options);
-  if (!output.ok()) {
-    const std::string text(output.status().message());
-    const size_t last = text.find_last_of('\n', text.size() < 2 ? 0 : text.size() - 2);
-    std::fprintf(stderr, "not measured: %s: %s\n", name,
-                 text.substr(last == std::string::npos ? 0 : last + 1).c_str());
-    return {};
-  }
-  std::map<std::string, double> seconds;
-  for (absl::string_view line : absl::StrSplit(*output, '\n')) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    double value = 0;
-    if (words.size() == 2 && absl::SimpleAtod(words[1], &value)) seconds[words[0]] = value;
-  }
-  return seconds;
+  return RunPython(name, program, 60, {absl::StrCat(large)});
 }
 
 std::optional<double> Find(const std::map<std::string, double>& seconds, const char* label,

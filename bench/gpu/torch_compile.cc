@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/torch_compile.h"
 
-#include <cstdio>
-#include <vector>
-
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
-#include "tools/ferryctl/child_process.h"
+#include "bench/gpu/python_program.h"
 
 namespace ferry::bench {
 namespace {
@@ -54,21 +49,7 @@ with torch.inference_mode():
 }  // namespace
 
 std::map<std::string, double> MeasureTorchCompile() {
-  tools::SpawnOptions options;
-  options.arguments = {"timeout", "-k", "5", "120", "python3", "-c", kProgram};
-  const auto output = tools::RunAndRead(options);
-  if (!output.ok()) {
-    std::fprintf(stderr, "not measured: torch.compile: %s\n",
-                 std::string(output.status().message()).c_str());
-    return {};
-  }
-  std::map<std::string, double> seconds;
-  for (absl::string_view line : absl::StrSplit(*output, '\n')) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    double value = 0;
-    if (words.size() == 2 && absl::SimpleAtod(words[1], &value)) seconds[words[0]] = value;
-  }
-  return seconds;
+  return RunPython("torch.compile", kProgram, 120);
 }
 
 }  // namespace ferry::bench
