@@ -2,8 +2,10 @@
 // A product of matrices by oneDNN: f32 by f32; bf16 by bf16 to f32 or bf16; and 8-bit integers to
 // i32, if this CPU has instructions for them. For a given number of parts it has one order of sums.
 // The rows of the left side are divided among the parts; one thread does a part, and oneDNN's own
-// threads are not used. If it `drops_small`, it must not be given factors that are below the least
-// normal number, or whose products are (docs/numerics.md). Immutable; any thread runs it.
+// threads are not used. The sums of floats of more than kTermsOfLibrary terms are made in pieces,
+// so that they are as near as shorter ones. Where DropsSmall() it must not be given factors that
+// are below the least normal number, or whose products are (docs/numerics.md). Immutable; any
+// thread runs it.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +21,11 @@
 
 namespace ferry::compute {
 
+// The most terms that the library adds up in one sum of floats. Measured with equal terms, which is
+// the worst: 1,024 lose 0.8 of 2^-17 of their magnitudes where it has AVX-512, 2,048 twice that
+// (LibrarySumTest.PiecesAreShortEnough).
+inline constexpr int64_t kTermsOfLibrary = 1024;
+
 // Both sides as [batches, rows, depth]. In each the stride of the depth or of the rows is 1. No
 // dimension is 0.
 struct LibraryFactors {
@@ -33,14 +40,16 @@ class LibraryProduct {
   virtual ~LibraryProduct() = default;
 
   // Null if the library has no product for these types on this CPU (for integers: none that is
-  // exact), or if it may not make code. `packed`: the right side is in the library's own order.
-  // Each of `parts` is done in `launches` launches, by rows.
+  // exact), if it may not make code, or if the result is bf16 of more than kTermsOfLibrary terms.
+  // `packed`: the right side is in the library's own order. Each of `parts` is done in `launches`
+  // launches, by rows.
   static std::unique_ptr<LibraryProduct> Make(const LibraryFactors& factors, DType result,
                                               bool packed, size_t parts, uint64_t launches = 1);
 
-  // Whether numbers below the least normal one may be taken for 0. The CPU's instructions do so
-  // with bf16; whether they do with f32 is tried once a process.
-  virtual bool drops_small() const = 0;
+  // Whether, of factors of such a type, numbers below the least normal one may be taken for 0. The
+  // CPU's instructions do so with bf16; whether they do with f32 is tried once a process.
+  static bool DropsSmall(DType factors);
+
   virtual uint64_t scratch_bytes() const = 0;  // for all parts together
   // Bytes of the packed right side; 0: the library's order is that of memory, so packing does
   // nothing.

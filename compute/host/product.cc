@@ -97,8 +97,10 @@ void Product::FindLibrary(uint64_t launches) {
           in_memory.has_value() ? *in_memory : DenseView(side->factor);
     }
     library_factor_ = to;
-    const bool same = integers ? type_ == DType::kI32 && sum_type_ == DType::kI32
-                               : type_ == DType::kF32 || (type_ == to && to == DType::kBF16);
+    const bool short_sums = left.depth() <= static_cast<uint64_t>(kTermsOfLibrary);
+    const bool same =
+        integers ? type_ == DType::kI32 && sum_type_ == DType::kI32
+                 : type_ == DType::kF32 || (type_ == to && to == DType::kBF16 && short_sums);
     direct_ = same && !has_global;
     library_sum_ = direct_ ? type_ : integers ? DType::kI32 : DType::kF32;
     library_ = LibraryProduct::Make(factors, library_sum_, right_.keeps, parts_, launches);
@@ -106,7 +108,7 @@ void Product::FindLibrary(uint64_t launches) {
     if (library_ == nullptr && right_.keeps) {
       library_ = LibraryProduct::Make(factors, library_sum_, false, parts_, launches);
     }
-    if (library_ != nullptr) drops_small_ = library_->drops_small();
+    drops_small_ = library_ != nullptr && LibraryProduct::DropsSmall(factors.left_type);
     if (library_ != nullptr || integers) return;
   }
 }

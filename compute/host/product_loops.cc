@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace ferry::compute {
@@ -20,7 +22,9 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kLanes = 32;  // of a sum of floats, on every CPU
+constexpr size_t kLanes = 32;         // of a sum of floats, on every CPU
+constexpr size_t kTermsOfSum = 4096;  // after so many the lanes are added up, and begin anew
+static_assert(kTermsOfSum % kLanes == 0);
 
 template <typename T>
 HWY_INLINE T ValueAt(const std::byte* base, size_t index) {
@@ -29,17 +33,47 @@ HWY_INLINE T ValueAt(const std::byte* base, size_t index) {
   return value;
 }
 
-// `row` by `kRows` others, so that each part of it is loaded once for all of them; of the lanes so
-// many at a time, in `kVectors` vectors a sum, as leave registers for that.
+// The sum of sums of up to kTermsOfSum terms: as if it had no rounding of its own, but the last.
+class SumOfFloats {
+ public:
+  void Add(float sum) { sum_ += sum; }
+  float Result() const { return static_cast<float>(sum_); }
+
+ private:
+  double sum_ = 0;
+};
+
+// What the sum lost is kept beside it (Neumaier, 1974).
+class SumOfDoubles {
+ public:
+  void Add(double term) {
+    const double sum = sum_ + term;
+    lost_ += std::fabs(sum_) >= std::fabs(term) ? (sum_ - sum) + term : (term - sum) + sum_;
+    sum_ = sum;
+  }
+  // What an infinite sum lost is no number.
+  double Result() const { return std::isfinite(sum_) ? sum_ + lost_ : sum_; }
+
+ private:
+  double sum_ = 0;
+  double lost_ = 0;
+};
+
+template <typename T>
+using SumOf = std::conditional_t<std::is_same_v<T, float>, SumOfFloats, SumOfDoubles>;
+
+// `terms` terms of `row` by those of `kRows` others, `stride` bytes apart, so that each part of it
+// is loaded once for all of them; of the lanes so many at a time, in `kVectors` vectors a sum, as
+// leave registers for that.
 template <typename T, size_t kRows, size_t kVectors>
-HWY_INLINE void SumFloats(const std::byte* row, const std::byte* others, size_t depth, T* sums) {
+HWY_INLINE void SumTerms(const std::byte* row, const std::byte* others, size_t stride, size_t terms,
+                         std::array<SumOf<T>, kRows>& sums) {
   const hn::CappedTag<T, kLanes> d;
   constexpr size_t kWidth = hn::MaxLanes(d);
   const auto at = [&](const std::byte* base, size_t index)
                       HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const T*>(base) + index); };
-  const size_t stride = depth * sizeof(T);
   alignas(64) std::array<std::array<T, kLanes>, kRows> lanes;
-  const size_t whole = depth / kLanes * kLanes;
+  const size_t whole = terms / kLanes * kLanes;
   for (size_t first = 0; first < kLanes; first += kVectors * kWidth) {
     hn::Vec<decltype(d)> vectors[kRows][kVectors];
     for (size_t j = 0; j < kRows; ++j) {
@@ -64,13 +98,23 @@ HWY_INLINE void SumFloats(const std::byte* row, const std::byte* others, size_t 
     }
   }
   for (size_t j = 0; j < kRows; ++j) {
-    for (size_t k = whole; k < depth; ++k) {
+    for (size_t k = whole; k < terms; ++k) {
       lanes[j][k - whole] += ValueAt<T>(row, k) * ValueAt<T>(others + j * stride, k);
     }
     T sum = 0;
     for (const T lane : lanes[j]) sum += lane;
-    sums[j] = sum;
+    sums[j].Add(sum);
   }
+}
+
+template <typename T, size_t kRows, size_t kVectors>
+HWY_INLINE void SumFloats(const std::byte* row, const std::byte* others, size_t depth, T* out) {
+  std::array<SumOf<T>, kRows> sums;
+  for (size_t k = 0; k < depth; k += kTermsOfSum) {
+    SumTerms<T, kRows, kVectors>(row + k * sizeof(T), others + k * sizeof(T), depth * sizeof(T),
+                                 std::min(kTermsOfSum, depth - k), sums);
+  }
+  for (size_t j = 0; j < kRows; ++j) out[j] = sums[j].Result();
 }
 
 template <typename T>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inner loops of products, for the best instructions that the CPU has. Our own sums of floats are
 // made in one order, whatever the CPU: lane i of 32 adds the products i, i + 32, i + 64 and so on,
-// one after the other; then the lanes are added, beginning with lane 0. Sums of integers are exact
-// modulo 2^bits of the sum. Pure functions; any thread.
+// one after the other; then the lanes are added, beginning with lane 0. After 4,096 terms the lanes
+// are added up and begin anew, and such sums are added up in twice the precision, rounded at the
+// end: a sum of more terms is as near. Sums of integers are exact modulo 2^bits of the sum. Pure
+// functions; any thread.
 #pragma once
 
 #include <cstddef>

@@ -251,7 +251,7 @@ TEST(ProductTest, DepthsThatAlmostFillATileAreMultiplied) {
   }
 }
 
-// The order of sums of floats, as product_loops.h says it.
+// The order of sums of floats, as product_loops.h says it, of one sum of lanes.
 template <typename T>
 T SumInOrder(const std::vector<T>& a, const T* b) {
   std::array<T, 32> lanes = {};

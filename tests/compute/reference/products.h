@@ -61,14 +61,15 @@ inline std::vector<ReferenceValue> ReferenceDot(const Operand& lhs, const Operan
   std::vector<ReferenceValue> out;
   for (uint64_t i = 0; i < lhs.rows; ++i) {
     for (uint64_t j = 0; j < rhs.rows; ++j) {
-      ReferenceValue sum;
+      double magnitude = 0;
+      long double value = 0;  // so that a sum of many terms is as good as of few
       for (uint64_t k = 0; k < lhs.depth; ++k) {
         const double term = scale_of(lhs, i, k) * scale_of(rhs, j, k) *
                             (lhs.values[i * lhs.depth + k] * rhs.values[j * rhs.depth + k]);
-        sum.value += term;
-        if (std::isfinite(term)) sum.magnitude += std::fabs(term);
+        value += term;
+        if (std::isfinite(term)) magnitude += std::fabs(term);
       }
-      out.push_back({sum.value * global, sum.magnitude * std::fabs(global)});
+      out.push_back({static_cast<double>(value) * global, magnitude * std::fabs(global)});
     }
   }
   return out;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product of floats whose sums have more terms than the library adds up well: the terms are cut
+// into pieces of at most kTermsOfLibrary, each a product of its own. Each is added to the f32 sums
+// of those before it; after kPiecesOfSum pieces these are added to sums in f64, and begin anew. So
+// the result is within the bound of docs/numerics.md however many terms there are. Example: 70,000
+// terms are 68 pieces of 1,024 and a rest of 368; the f64 sums are those of 32, 32 and 5 pieces.
+// Immutable; any thread runs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "compute/host/library_product.h"
+#include "compute/host/onednn_matmul.h"
+#include "compute/host/run_control.h"
+#include "compute/host/workers.h"
+
+namespace ferry::compute {
+
+class PiecedProduct : public LibraryProduct {
+ public:
+  // Pieces whose products are added up in f32, but for the last sum, to which the rest goes too.
+  static constexpr uint64_t kPiecesOfSum = 32;
+
+  // The product, to f32, of factors of more than kTermsOfLibrary terms. Null if the library has
+  // none for the pieces, or if it does not pack all of them where that is asked for.
+  static std::unique_ptr<PiecedProduct> Make(const LibraryFactors& factors,
+                                             const OnednnMatmul::Options& options);
+
+  uint64_t scratch_bytes() const override;
+  uint64_t packed_bytes() const override;
+  void Pack(const std::byte* right, std::byte* packed) const override;
+  void Run(const std::byte* left, const std::byte* right, std::byte* out, std::byte* scratch,
+           Workers* workers, RunControl& control,
+           absl::FunctionRef<void(uint64_t first, uint64_t end)> over) const override;
+
+ private:
+  explicit PiecedProduct(const LibraryFactors& factors);
+  bool MakePieces(LibraryFactors factors, OnednnMatmul::Options options);
+
+  uint64_t pieces() const { return whole_ + (rest_terms_ > 0 ? 1 : 0); }
+  bool HasTotals() const { return whole_ > kPiecesOfSum; }
+  uint64_t CallScratchBytes() const;  // of the longest call
+  const OnednnMatmul& CallOf(uint64_t piece) const;
+  // Adds the f32 sums of rows `first` to `end` of each batch to the f64 ones, the first ones in
+  // place of what is there. The last time the sums become what they come to.
+  void CloseSums(uint64_t first, uint64_t end, bool is_first, bool is_last, float* sums,
+                 double* totals) const;
+
+  uint64_t batches_, rows_, columns_;
+  uint64_t terms_;             // of a piece: a multiple of 64
+  uint64_t whole_;             // pieces of so many terms
+  uint64_t rest_terms_;        // of one more piece; 0: there is none
+  uint64_t left_piece_bytes_;  // from a piece of a row to the next one
+  uint64_t right_piece_bytes_;
+  std::unique_ptr<OnednnMatmul> first_;  // writes its sums
+  std::unique_ptr<OnednnMatmul> next_;   // adds to them; null: there is one whole piece
+  std::unique_ptr<OnednnMatmul> rest_;   // adds the rest to them; null: there is none
+};
+
+}  // namespace ferry::compute
