@@ -4,9 +4,11 @@
 // of those before it; after kPiecesOfSum pieces these are added to sums in f64, and begin anew. So
 // the result is within the bound of docs/numerics.md however many terms there are. Example: 70,000
 // terms are 68 pieces of 1,024 and a rest of 368; the f64 sums are those of 32, 32 and 5 pieces.
-// Immutable; any thread runs it.
+// The library has its fast code for left sides only whose rows lie one behind the other: where that
+// pays, a piece of the left side is copied so before its call. Immutable; any thread runs it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,23 +39,30 @@ class PiecedProduct : public LibraryProduct {
            absl::FunctionRef<void(uint64_t first, uint64_t end)> over) const override;
 
  private:
-  explicit PiecedProduct(const LibraryFactors& factors);
+  PiecedProduct(const LibraryFactors& factors, size_t parts);
   bool MakePieces(LibraryFactors factors, OnednnMatmul::Options options);
 
   uint64_t pieces() const { return whole_ + (rest_terms_ > 0 ? 1 : 0); }
   bool HasTotals() const { return whole_ > kPiecesOfSum; }
   uint64_t CallScratchBytes() const;  // of the longest call
+  uint64_t CopyBytes() const;         // of a piece of the left side; 0: it is taken where it is
+  // Copies the terms of `piece` of each row of the left side to one place.
+  void CopyLeft(uint64_t piece, const std::byte* left, std::byte* to, Workers* workers) const;
   const OnednnMatmul& CallOf(uint64_t piece) const;
   // Adds the f32 sums of rows `first` to `end` of each batch to the f64 ones, the first ones in
   // place of what is there. The last time the sums become what they come to.
   void CloseSums(uint64_t first, uint64_t end, bool is_first, bool is_last, float* sums,
                  double* totals) const;
 
-  uint64_t batches_, rows_, columns_;
-  uint64_t terms_;             // of a piece: a multiple of 64
-  uint64_t whole_;             // pieces of so many terms
-  uint64_t rest_terms_;        // of one more piece; 0: there is none
-  uint64_t left_piece_bytes_;  // from a piece of a row to the next one
+  const size_t parts_;  // of rows, which are copied beside each other
+  const uint64_t batches_, rows_, columns_;
+  const uint64_t left_bytes_;             // of an element
+  const std::array<int64_t, 2> strides_;  // of the left side's batches and rows, in elements
+  const bool copies_;                     // pieces of the left side
+  uint64_t terms_;                        // of a piece: a multiple of 64
+  uint64_t whole_;                        // pieces of so many terms
+  uint64_t rest_terms_;                   // of one more piece; 0: there is none
+  uint64_t left_piece_bytes_;             // from a piece of a row to the next one
   uint64_t right_piece_bytes_;
   std::unique_ptr<OnednnMatmul> first_;  // writes its sums
   std::unique_ptr<OnednnMatmul> next_;   // adds to them; null: there is one whole piece

@@ -42,7 +42,7 @@ class Aligned {
 // such.
 class LibrarySumTest : public ::testing::TestWithParam<DType> {
  protected:
-  static constexpr int64_t kRows = 17, kColumns = 19;
+  static constexpr int64_t kRows = 17, kColumns = 67;
 
   static double Loss(int64_t terms, bool packed) {
     const View left = {0, {1, kRows, terms}, {kRows * terms, terms, 1}};
