@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/kernel_code.h"
@@ -92,6 +93,7 @@ struct GpuCommand {
   uint32_t kernel = 0;
   uint64_t blocks = 0;
   uint32_t threads = 0;
+  uint64_t busy = 0;  // threads that have something to do
   std::vector<GpuArgument> arguments;
   // What may stand for it until its kernel is compiled. Any launches of a run may be so, and others
   // not.
@@ -140,6 +142,17 @@ struct GpuPlan {
 // large.
 absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
                                     const GpuOptions& options = {});
+
+// The work of a launch, as the work that takes a whole GPU as long: `work` (WorkOf), more if fewer
+// than kThreadsOfGpu threads are busy with it. Example: the running sum of one line of 2^20 f32 has
+// the work of 9.4e6 bytes, which one thread does, so it counts as 1.5e11.
+uint64_t LaunchWorkOf(uint64_t work, uint64_t busy);
+// Threads that keep a GPU busy: each with some 100 to 200 bytes under way they take the memory's
+// speed of an H100 or H200.
+inline constexpr uint64_t kThreadsOfGpu = 16'384;
+// The most busy threads of the launches of each of the plan's steps, by the step's number. A step
+// that is not there has no launches of our own kernels.
+absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan);
 
 // The offset in the scratch of a place that is in no buffer.
 uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place);

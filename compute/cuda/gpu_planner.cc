@@ -2,6 +2,7 @@
 #include "compute/cuda/gpu_planner.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -103,6 +104,7 @@ absl::Status GpuPlanner::AddLaunches(const KernelCode& code, const KernelCode* f
     command.kernel = KernelOf(launch.source, label, kernels_, made_.kernels);
     command.blocks = launch.blocks;
     command.threads = launch.threads;
+    command.busy = launch.busy;
     if (code.multiplies) command.accumulation = Accumulation::kExactProducts;
     command.arguments = arguments_of(launch);
     if (first != nullptr) {
@@ -339,6 +341,31 @@ absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
   ASSIGN_OR_RETURN(made.plan, MakePlan(program));
   RETURN_IF_ERROR(GpuPlanner(made, options).Run());
   return made;
+}
+
+uint64_t LaunchWorkOf(uint64_t work, uint64_t busy) {
+  if (busy == 0 || busy >= kThreadsOfGpu) return work;
+  const auto whole = static_cast<unsigned __int128>(work) * kThreadsOfGpu / busy;
+  return static_cast<uint64_t>(
+      std::min<unsigned __int128>(whole, std::numeric_limits<uint64_t>::max()));
+}
+
+absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan) {
+  absl::flat_hash_map<uint32_t, uint64_t> busy;
+  std::vector<const GpuCommand*> left;
+  const auto add = [&left](const std::vector<GpuCommand>& commands) {
+    for (const GpuCommand& command : commands) left.push_back(&command);
+  };
+  add(plan.commands);
+  while (!left.empty()) {
+    const GpuCommand& command = *left.back();
+    left.pop_back();
+    add(command.body);
+    if (command.kind != GpuCommand::Kind::kLaunch) continue;
+    uint64_t& most = busy[command.step];
+    most = std::max(most, command.busy);
+  }
+  return busy;
 }
 
 uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place) {

@@ -145,6 +145,7 @@ void KernelWriter::WriteFlat(KernelCode& code) {
   const uint64_t blocks =
       shape_.tile ? BlocksOf(*shape_.tile, shape_.vector) : Ceil(shape_.loop.elements, of_block);
   code.launches.push_back(text_->Finish(blocks, kFlatThreads));
+  code.launches.back().busy = Ceil(shape_.loop.elements, static_cast<uint64_t>(shape_.vector));
 }
 
 // What rows of phase `phase` are reduced to, and in the loop what is put into it.
@@ -444,6 +445,7 @@ void KernelWriter::WriteLines(KernelCode& code) {
   text_->Add(loop.body);
   text_->Add("}");
   code.launches.push_back(text_->Finish(Ceil(lines, kFlatThreads), kFlatThreads));
+  code.launches.back().busy = lines;
 }
 
 }  // namespace ferry::compute

@@ -90,6 +90,7 @@ KernelLaunch KernelText::Finish(uint64_t blocks, uint32_t threads) {
   KernelLaunch launch;
   launch.blocks = blocks;
   launch.threads = threads;
+  launch.busy = blocks * threads;
   launch.arguments = std::move(arguments_);
   std::string& text = launch.source;
   text = "#include \"ferry.cuh\"\n\n";

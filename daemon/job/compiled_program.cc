@@ -99,22 +99,31 @@ absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram
 }
 
 // RESOURCE_EXHAUSTED if a step would be one launch of a GPU, which nothing can divide or stop, and
-// costs more than a launch may.
-absl::Status CheckLaunches(const std::vector<compute::Step>& steps, uint64_t most) {
+// costs more than a launch may. `busy`: BusyThreadsOf.
+absl::Status CheckLaunches(const std::vector<compute::Step>& steps,
+                           const absl::flat_hash_map<uint32_t, uint64_t>& busy, uint64_t most) {
   for (const compute::Step& step : steps) {
     if (step.kind == compute::StepKind::kRepeat) {
-      RETURN_IF_ERROR(CheckLaunches(step.steps, most));
+      RETURN_IF_ERROR(CheckLaunches(step.steps, busy, most));
       continue;
     }
     const compute::Cost cost = compute::CostOf(step);
     const uint64_t work = compute::WorkOf(cost);
-    if (work <= most) continue;
+    const auto threads = busy.find(step.number);
+    const bool is_narrow = threads != busy.end() && threads->second < compute::kThreadsOfGpu;
+    const uint64_t counted = is_narrow ? compute::LaunchWorkOf(work, threads->second) : work;
+    if (counted <= most) continue;
     const uint64_t moved = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
-    return Error(absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
-                 absl::StrCat("step ", step.number, " \"", step.label,
-                              "\" is one launch of a GPU, of ", work - moved, " flops and ", moved,
-                              " bytes read and written, ", work, " of both; a launch may have ",
-                              most, " (limits.gpu_launch_flops); do it in parts"));
+    return Error(
+        absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
+        absl::StrCat("step ", step.number, " \"", step.label, "\" is one launch of a GPU, of ",
+                     work - moved, " flops and ", moved, " bytes read and written, ", work,
+                     " of both",
+                     is_narrow ? absl::StrCat(", by ", threads->second,
+                                              threads->second == 1 ? " thread" : " threads",
+                                              ", which is as long as ", counted, " by a whole GPU")
+                               : "",
+                     "; a launch may have ", most, " (limits.gpu_launch_flops); do it in parts"));
   }
   return absl::OkStatus();
 }
@@ -156,7 +165,10 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits, con
   }
   const compute::Plan& plan = made->steps();
   absl::Status may = CheckWork(plan, limits.flops, *made);
-  if (may.ok() && made->gpu) may = CheckLaunches(plan.steps, limits.gpu_launch_flops);
+  if (may.ok() && made->gpu) {
+    may = CheckLaunches(plan.steps, compute::BusyThreadsOf(made->gpu->plan()),
+                        limits.gpu_launch_flops);
+  }
   if (!may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");

@@ -282,15 +282,33 @@ TEST_F(JobAheadTest, AProgramWithTooLargeALaunchIsRefusedWithTheNumbers) {
   const GpuInfo& gpu = device_->info();
   const Target target{*compute::GpuArchOf(gpu.major, gpu.minor), &store_};
   JobLimits limits;
-  limits.gpu_launch_flops = uint64_t{1} << 20;
-  const absl::Status refused = CompileProgram(Sums(120), limits, target).status;
+  limits.gpu_launch_flops = uint64_t{1} << 23;
+  const absl::Status refused = CompileProgram(Sums(480), limits, target).status;
   EXPECT_THAT(refused, Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
-                          "a launch may have 1048576 (limits.gpu_launch_flops)"));
+                          "a launch may have 8388608 (limits.gpu_launch_flops)"));
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("is one launch of a GPU, of 1105920 flops"));
+              HasSubstr("is one launch of a GPU, of 4423680 flops"));
   EXPECT_THAT(CompileProgram(Sums(1), limits, target).status, Is("OK"));
   limits.gpu_launch_flops = JobLimits().gpu_launch_flops;
-  EXPECT_THAT(CompileProgram(Sums(120), limits, target).status, Is("OK"));
+  EXPECT_THAT(CompileProgram(Sums(480), limits, target).status, Is("OK"));
+}
+
+// 2^26 elements in one line are one thread's, in 2^14 lines those of as many.
+TEST_F(JobAheadTest, ALaunchOfFewThreadsCountsAsLongAsItTakes) {
+  const GpuInfo& gpu = device_->info();
+  const Target target{*compute::GpuArchOf(gpu.major, gpu.minor), &store_};
+  const auto compile = [&](const std::string& dims, int dimension) {
+    const std::string text = absl::StrCat(
+        "program 1\nbuffer @x read 268435456\nbuffer @y write 268435456\n%x = input @x : f32[",
+        dims, "]\n%y = cumulative_sum %x dimension=", dimension, "\nstore @y, %y\n");
+    return CompileProgram(text, JobLimits(), target).status;
+  };
+  EXPECT_THAT(
+      compile("67108864", 0),
+      Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
+         "603979776 of both, by 1 thread, which is as long as 9895604649984 by a whole GPU; "
+         "a launch may have 2199023255552"));
+  EXPECT_THAT(compile("16384,4096", 1), Is("OK"));
 }
 
 // The GPU has told that the first run is over, so that the daemon's last words are of the second,
