@@ -61,6 +61,8 @@ class Computer : public ScratchMaker {
   // sections are over. A Computer that never lags numbers none.
   virtual uint64_t begun() const { return 0; }
   virtual uint64_t over() const { return 0; }
+  // What all runs have had a GPU do: launches, copies and products. 0 of a CPU.
+  virtual uint64_t launches() const { return 0; }
   // Whether Do should be called now: as few sections are under way as keep it busy.
   virtual bool room() const { return true; }
   // For a caller that sees over() stand still: whether a section that lags has failed.
@@ -99,6 +101,7 @@ class GpuComputer : public Computer {
   absl::Status Do(const Run& run) override;
   uint64_t begun() const override { return machine_.begun(); }
   uint64_t over() const override { return machine_.over(); }
+  uint64_t launches() const override { return machine_.launches(); }
   bool room() const override { return machine_.room(); }
   absl::Status Look() override { return machine_.Look(); }
   absl::Status Await() override { return machine_.Await(); }

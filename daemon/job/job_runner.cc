@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/executor.h"
+#include "base/flight_recorder.h"
 
 namespace ferry {
 
@@ -68,7 +69,11 @@ void JobRunner::Run(const PostedJob& job, Over over) {
     runs_aside_.erase(found);
   }
   UnderWay run;
+  const uint64_t before = computer_->launches();
   absl::Status status = RunSlice(job, aside_run, run);
+  if (const uint64_t launches = computer_->launches() - before; launches > 0) {
+    FlightRecorder::Get().Record("job.launched", job.id, computer_->begun(), launches);
+  }
   if (run.number > 0) {
     run.over = std::move(over);
     under_way_.push_back(std::move(run));

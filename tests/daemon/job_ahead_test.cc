@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/flight_recorder.h"
 #include "daemon/job/compiled_program.h"
 #include "daemon/job/job_runner.h"
 #include "device/timeline.h"
@@ -291,6 +292,17 @@ TEST_F(JobAheadTest, AProgramWithTooLargeALaunchIsRefusedWithTheNumbers) {
   EXPECT_THAT(CompileProgram(Sums(1), limits, target).status, Is("OK"));
   limits.gpu_launch_flops = JobLimits().gpu_launch_flops;
   EXPECT_THAT(CompileProgram(Sums(480), limits, target).status, Is("OK"));
+}
+
+TEST_F(JobAheadTest, TheFlightRecorderHasHowManyLaunchesARunWas) {
+  RunFirst(Compile(Sums(1)));
+  std::vector<std::pair<uint64_t, uint64_t>> launched;
+  for (const FlightRecorder::Entry& entry : FlightRecorder::Get().Snapshot()) {
+    if (entry.what != std::string("job.launched")) continue;
+    if (SessionOf(TransferId(entry.a)) == kSession) launched.emplace_back(entry.b, entry.c);
+  }
+  ASSERT_FALSE(launched.empty());
+  EXPECT_EQ(launched.back(), std::pair(uint64_t{1}, uint64_t{2}));  // chunks, then their sum
 }
 
 // 2^26 elements in one line are one thread's, in 2^14 lines those of as many.

@@ -18,6 +18,7 @@ namespace ferry::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr uint64_t kBytes = 4096;
 constexpr char kAdding[] =
@@ -47,6 +48,9 @@ TEST_F(GpuShareTest, AUserWhoHasHadHisShareWaitsUntilThereIsMore) {
   EXPECT_TRUE(Await([&] {
     return absl::StrContains(Ferryctl("program list"), "its user's share of the GPU's time, 1 ms");
   }));
+  const std::string jobs = Ferryctl("jobs");
+  EXPECT_THAT(jobs, StartsWith("1 job\nSESSION  JOB  DEVICE  PROGRAM"));
+  EXPECT_THAT(jobs, HasSubstr("its user's share of the GPU's time, 1 ms"));
   const auto metrics = [&] {
     return HttpGet(node(0).runtime_dir() + "/admin/metrics.sock", "/metrics");
   };

@@ -22,6 +22,7 @@
 #include "tools/ferryctl/format.h"
 #include "tools/ferryctl/globals.h"
 #include "tools/ferryctl/options.h"
+#include "tools/ferryctl/program_list.h"
 
 namespace ferry::tools {
 namespace {
@@ -257,6 +258,18 @@ class MembersCommand : public ShowCommand<admin::ListMembersRequest, admin::List
   }
 };
 
+class JobsCommand : public ShowCommand<admin::ListJobsRequest, admin::ListJobsResponse,
+                                       &admin::AdminService::Stub::ListJobs> {
+ public:
+  JobsCommand()
+      : ShowCommand("jobs",
+                    "The compute jobs that are not over, and what they wait for; `program "
+                    "list` has the daemon's programs too") {}
+
+ protected:
+  std::string Show(const admin::ListJobsResponse& response) override { return JobsText(response); }
+};
+
 class SessionsCommand : public ShowCommand<admin::ListSessionsRequest, admin::ListSessionsResponse,
                                            &admin::AdminService::Stub::ListSessions> {
  public:
@@ -468,6 +481,7 @@ void AddInspectCommands(CommandList& commands) {
   commands.push_back(std::make_unique<StatusCommand>());
   commands.push_back(std::make_unique<DevicesCommand>());
   commands.push_back(std::make_unique<SessionsCommand>());
+  commands.push_back(std::make_unique<JobsCommand>());
   commands.push_back(std::make_unique<MembersCommand>());
   commands.push_back(std::make_unique<TransfersCommand>());
   commands.push_back(std::make_unique<RouteCommand>());

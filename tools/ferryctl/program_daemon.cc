@@ -243,9 +243,43 @@ absl::Status RunProgramByDaemon(const Globals& globals, const DaemonRun& given) 
       });
 }
 
+namespace {
+
+constexpr auto kRight = Table::Align::kRight;
+
+std::string CountText(uint64_t number, const char* what) {
+  return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");
+}
+
+}  // namespace
+
+std::string JobsText(const ferry::admin::v1::ListJobsResponse& response) {
+  Table jobs({{"SESSION", kRight},
+              {"JOB", kRight},
+              {"DEVICE", kRight},
+              {"PROGRAM"},
+              {"BUFFERS", kRight},
+              {"SCRATCH", kRight},
+              {"STATE"},
+              {"AGE", kRight},
+              {"FIRINGS", kRight},
+              {"RAN", kRight},
+              {"WAITS FOR"}});
+  const auto text = [](const auto& duration) {
+    return DurationText(absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos()));
+  };
+  for (const ferry::admin::v1::JobRow& row : response.jobs()) {
+    jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
+                 absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
+                 HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
+                 text(row.age()), row.prepared() ? HumanCount(row.firings()) : "",
+                 text(row.run_time()), row.waits_for()});
+  }
+  return absl::StrCat(CountText(response.total_jobs(), "job"), jobs.ToString());
+}
+
 absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
   namespace admin = ferry::admin::v1;
-  constexpr auto kRight = Table::Align::kRight;
   ASSIGN_OR_RETURN(AdminClient client, AdminClient::Open(globals));
   admin::ListJobsResponse response;
   RETURN_IF_ERROR(client.Call([&](auto& stub, auto* context) {
@@ -258,30 +292,8 @@ absl::StatusOr<std::string> ListPrograms(const Globals& globals) {
     programs.AddRow({ShortName(row.fingerprint()), HumanCount(row.ops()), HumanSize(row.bytes()),
                      HumanSize(row.scratch_bytes()), HumanCount(row.flops())});
   }
-  Table jobs({{"SESSION", kRight},
-              {"JOB", kRight},
-              {"DEVICE", kRight},
-              {"PROGRAM"},
-              {"BUFFERS", kRight},
-              {"SCRATCH", kRight},
-              {"STATE"},
-              {"AGE", kRight},
-              {"RAN", kRight},
-              {"WAITS FOR"}});
-  const auto text = [](const auto& duration) {
-    return DurationText(absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos()));
-  };
-  for (const admin::JobRow& row : response.jobs()) {
-    jobs.AddRow({absl::StrCat(row.session_id()), absl::StrCat(row.job_id()),
-                 absl::StrCat(row.global_device_id()), ShortName(row.fingerprint()),
-                 HumanSize(row.bytes()), HumanSize(row.scratch_bytes()), row.state(),
-                 text(row.age()), text(row.run_time()), row.waits_for()});
-  }
-  const auto count = [](uint64_t number, const char* what) {
-    return absl::StrCat(number, " ", what, number == 1 ? "\n" : "s\n");
-  };
-  return absl::StrCat(count(response.total_programs(), "program"), programs.ToString(), "\n",
-                      count(response.total_jobs(), "job"), jobs.ToString());
+  return absl::StrCat(CountText(response.total_programs(), "program"), programs.ToString(), "\n",
+                      JobsText(response));
 }
 
 absl::StatusOr<std::string> ListBarredPrograms(const Globals& globals) {

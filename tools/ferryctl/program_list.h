@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ferry/admin/v1/admin.pb.h"
 #include "tools/ferryctl/globals.h"
 
 namespace ferry::tools {
 
+// A line for each job, and how many there are.
+std::string JobsText(const ferry::admin::v1::ListJobsResponse& response);
 absl::StatusOr<std::string> ListPrograms(const Globals& globals);
 // The programs that are barred from GPUs.
 absl::StatusOr<std::string> ListBarredPrograms(const Globals& globals);

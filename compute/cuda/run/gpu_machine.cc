@@ -161,6 +161,9 @@ absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> com
 }
 
 absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
+  using Kind = GpuCommand::Kind;
+  const Kind kind = command.kind;
+  if (kind == Kind::kLaunch || kind == Kind::kCopy || kind == Kind::kProduct) ++launches_;
   switch (command.kind) {
     case GpuCommand::Kind::kLaunch:
       return QueueLaunch(run, command);

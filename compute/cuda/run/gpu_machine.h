@@ -101,6 +101,8 @@ class GpuMachine {
   // Gives the context back. No run may lag, and no memory of Allocate may be left.
   void Close();
   bool open() const { return stream_ != nullptr; }
+  // What all runs have queued: launches of kernels, copies and calls of cuBLASLt. Home alone.
+  uint64_t launches() const { return launches_; }
   // Kernels that are loaded now.
   size_t loaded() const { return kernels_.size(); }
   // Products that cuBLASLt was asked about, and is not asked about again.
@@ -144,6 +146,7 @@ class GpuMachine {
   const std::unique_ptr<Page> page_ = std::make_unique<Page>();
   std::unique_ptr<CudaStream> stream_;
   int queued_ = 0;  // launches of the part that is being queued
+  uint64_t launches_ = 0;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited
   absl::flat_hash_map<const CompiledKernel*, std::unique_ptr<CudaKernel>> kernels_;
