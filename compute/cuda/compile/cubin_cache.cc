@@ -29,6 +29,7 @@ constexpr absl::string_view kMagic = "FERRYCU1";
 constexpr size_t kKeyDigits = 64;
 constexpr char kUnfinished[] = "unfinished-";  // how files begin that are not there wholly
 constexpr int64_t kUnfinishedSeconds = 3600;   // who has left one for so long is gone
+constexpr uint64_t kShare = 64;  // of the bound that is added before all is counted again
 
 std::string Sum(absl::string_view bytes) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
@@ -165,7 +166,8 @@ absl::Status CubinCache::Add(const std::string& key, const CompiledKernel& kerne
                       absl::StrCat("keep a kernel in ", path_), error);
   }
   bytes_ += bytes.size();
-  if (bytes_ > most_bytes_) Sweep();
+  added_ += bytes.size();
+  if (bytes_ > most_bytes_ || added_ > most_bytes_ / kShare) Sweep();
   return absl::OkStatus();
 }
 
@@ -174,7 +176,7 @@ void CubinCache::Sweep() {
   const std::unique_ptr<DIR, int (*)(DIR*)> all(fd < 0 ? nullptr : fdopendir(fd), closedir);
   if (all == nullptr) return;
   std::vector<std::tuple<int64_t, int64_t, uint64_t, std::string>> files;  // by when it was read
-  bytes_ = 0;
+  bytes_ = added_ = 0;
   while (const dirent* entry = readdir(all.get())) {
     struct stat info;
     const bool unfinished = absl::StartsWith(entry->d_name, kUnfinished);

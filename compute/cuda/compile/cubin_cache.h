@@ -26,7 +26,8 @@ class CubinCache {
     kOwn,       // the daemon's: made with mode 0700 if it is not there
   };
   // `most_bytes`: bound on all files together; an addition removes the files that were not read for
-  // longest. FAILED_PRECONDITION/CONFIG_INVALID, with why, if the directory cannot be used.
+  // longest. Each of several objects that add, also of other processes, may exceed it by a 64th.
+  // FAILED_PRECONDITION/CONFIG_INVALID, with why, if the directory cannot be used.
   static absl::StatusOr<CubinCache> Open(const std::string& path, Access access,
                                          uint64_t most_bytes = kMostBytes);
   static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
@@ -54,6 +55,7 @@ class CubinCache {
   Access access_;
   uint64_t most_bytes_;
   uint64_t bytes_ = 0;
+  uint64_t added_ = 0;  // bytes, since this object has looked at all files last
   uint64_t corrupt_ = 0;
 };
 

@@ -137,6 +137,21 @@ TEST_F(CubinCacheTest, WhatWasNotReadForLongestGoesFirst) {
   EXPECT_FALSE(cache.Add(Key('6'), KernelOf(std::string(5000, 'c'))).ok()) << "more than all";
 }
 
+TEST_F(CubinCacheTest, SeveralThatAddAreBoundedTogether) {
+  constexpr uint64_t kMost = 64'000;
+  std::vector<CubinCache> caches;
+  for (int i = 0; i < 4; ++i) caches.push_back(Open(Access::kOwn, kMost));
+  constexpr absl::string_view kDigits = "0123456789abcdef";
+  for (size_t i = 0; i < 256; ++i) {  // 1,000 bytes each: a fourth of all from each
+    std::string key(64, kDigits[i % 16]);
+    key[0] = kDigits[i / 16];
+    ASSERT_TRUE(caches[i % 4].Add(key, KernelOf(std::string(900, 'c'))).ok());
+    uint64_t all = 0;
+    for (const auto& file : std::filesystem::directory_iterator(Path())) all += file.file_size();
+    ASSERT_LE(all, kMost + 4 * kMost / 64 + 1'100) << i;
+  }
+}
+
 TEST_F(CubinCacheTest, WhatWasNeverFinishedGoes) {
   Open();
   for (const char* const name : {"unfinished-1-1", "unfinished-1-2"}) {
