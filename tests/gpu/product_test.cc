@@ -39,9 +39,9 @@ using fc::testing::Bytes;
 using fc::testing::ProductElement;
 using fc::testing::ProductShape;
 using Numbers = std::vector<double>;
-using Fill = std::function<Numbers(uint64_t count)>;
+using FillOf = std::function<Numbers(uint64_t count)>;
 
-Fill Among(double least, double most, uint64_t seed) {
+FillOf Among(double least, double most, uint64_t seed) {
   return [=](uint64_t count) {
     std::mt19937_64 random(seed);
     std::uniform_real_distribution<double> among(least, most);
@@ -50,7 +50,7 @@ Fill Among(double least, double most, uint64_t seed) {
     return made;
   };
 }
-Fill All(double value) {
+FillOf All(double value) {
   return [=](uint64_t count) { return Numbers(count, value); };
 }
 
@@ -137,7 +137,7 @@ class GpuProductTest : public GpuTest {
     double worst = 0;  // share of the bound
   };
   // Multiplies, and compares some elements with what they are to be.
-  Product Multiply(const ProductShape& shape, const Fill& x, const Fill& w) {
+  Product Multiply(const ProductShape& shape, const FillOf& x, const FillOf& w) {
     Product made;
     made.contents = {fc::testing::ElementsOf(shape.from_type(), x(shape.left_elements())),
                      fc::testing::ElementsOf(shape.from_type(), w(shape.right_elements())),
