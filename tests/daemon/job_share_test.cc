@@ -8,12 +8,13 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A second or so of small launches, unless it is stopped.
+// A second or so of small launches, unless it is stopped: LONG_TRIPS is of CMakeLists.txt.
 constexpr char kSecond[] =
     "program 1\n"
     "buffer @x read_write 262144 donated\n"
     "%x = input @x : f32[256,256]\n"
-    "%r = repeat %x trips=16384 (%i, %a)\n"
+    "%r = repeat %x trips=" LONG_TRIPS
+    " (%i, %a)\n"
     "  %t = transpose %a permutation=[1,0]\n"
     "  yield %t\n"
     "store @x, %r\n";
