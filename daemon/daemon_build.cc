@@ -381,13 +381,13 @@ void Daemon::Impl::MakeJobs() {
   MakeGpuCompute();
   JobTable::Homes homes{.control = control,
                         .compiler = compiler,
-                        .host = {.home = host_compute.lane, .runner = host_compute.runner},
+                        .host = {host_compute.lane, host_compute.runner},
                         .gpus = {},
                         .kernels = kernels.get(),
-                        .multiplier = multiplier.get(),
                         .barred = barred.get()};
   for (const auto& [id, thread] : gpu_compute) {
-    homes.gpus.emplace(id, JobTable::Computing{thread->lane, thread->runner});
+    homes.gpus.emplace(id,
+                       JobTable::Computing{thread->lane, thread->runner, multipliers.at(id).get()});
   }
   jobs = std::make_unique<JobTable>(
       std::move(homes), devices, *sessions, JobLimitsOf(config),

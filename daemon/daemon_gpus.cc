@@ -204,11 +204,12 @@ void Daemon::Impl::MakeGpuCompute() {
     const GpuInfo& gpu = device->gpu->info();
     if (!compute::GpuArchOf(gpu.major, gpu.minor).ok()) continue;  // it runs no programs
     driver = gpu.driver;
-    if (multiplier == nullptr) {
-      multiplier = std::make_unique<const compute::CublasLtLibrary>(config.devices.cublaslt_library,
-                                                                    gpu.driver_version);
+    if (cublaslt == nullptr) {
+      cublaslt = std::make_unique<const compute::CublasLtLibrary>(config.devices.cublaslt_library,
+                                                                  gpu.driver_version);
     }
-    auto computer = std::make_unique<GpuComputer>(*device->gpu, multiplier.get());
+    multipliers[device->id] = std::make_unique<compute::GpuMultiplier>(*device->gpu, *cublaslt);
+    auto computer = std::make_unique<GpuComputer>(*device->gpu, cublaslt.get());
     bar_at_loss->Add(device->id, *computer);
     gpu_compute[device->id] = std::make_unique<ComputeThread>(
         *this, absl::StrCat("compute ", device->id.value()), std::move(computer));

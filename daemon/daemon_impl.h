@@ -15,6 +15,7 @@
 #include "base/executor.h"
 #include "base/fd.h"
 #include "compute/cuda/cublaslt_library.h"
+#include "compute/cuda/run/gpu_multiplier.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "daemon/drainer.h"
@@ -186,7 +187,9 @@ struct Daemon::Impl {
   // Machine code of kernels; null without GPUs. Used on `compiler`.
   std::unique_ptr<compute::KernelStore> kernels;
   // cuBLASLt, opened at its first need; null without GPUs.
-  std::unique_ptr<const compute::CublasLtLibrary> multiplier;
+  std::unique_ptr<const compute::CublasLtLibrary> cublaslt;
+  // What it multiplies on each GPU. Used on `compiler`.
+  std::map<GlobalDeviceId, std::unique_ptr<compute::GpuMultiplier>> multipliers;
   // Made once the runtime directory is this daemon's.
   std::unique_ptr<BarredPrograms> barred;
   std::map<GlobalDeviceId, std::unique_ptr<ComputeThread>> gpu_compute;

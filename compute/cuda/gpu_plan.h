@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/kernel_code.h"
@@ -121,7 +122,9 @@ struct GpuOptions {
   uint32_t buffer_alignment = 256;
   CodeOptions code;
   bool library_products = true;  // false: only our own kernels multiply, which are plain
-  bool first_tier = false;       // launches have a `first`, where that is possible
+  // Numbers of the plan's steps whose products our own kernels make, whatever a library may have.
+  absl::flat_hash_set<uint32_t> own_products;
+  bool first_tier = false;  // launches have a `first`, where that is possible
   // Whether tensor cores may take block scales, where a program allows it and they can.
   bool native_blocks = true;
 };

@@ -285,7 +285,10 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
                                                    std::vector<GpuCommand>& commands) {
   const Program& program = step.program;
   const TensorType& result = program.types[node.first_result];
-  if (!options_.library_products || !InfoOf(result.dtype).floating) return false;
+  if (!options_.library_products || options_.own_products.contains(step_) ||
+      !InfoOf(result.dtype).floating) {
+    return false;
+  }
   const auto factors = FactorsOf(program, node);
   if (!factors) return false;
   const bool native = IsNative(program, node);

@@ -19,8 +19,8 @@
 #include "absl/types/span.h"
 #include "base/home.h"
 #include "compute/cuda/compile/kernel_store.h"
-#include "compute/cuda/cublaslt_library.h"
 #include "compute/cuda/gpu_arch.h"
+#include "compute/cuda/run/gpu_multiplier.h"
 #include "compute/cuda/run/gpu_program.h"
 #include "compute/host/host_program.h"
 #include "compute/plan/transfers.h"
@@ -87,8 +87,9 @@ struct Target {
   compute::KernelStore* kernels = nullptr;  // set if `gpu` is; used on the compiler's thread alone
   // Programs that are not to run there; null: all may.
   const BarredPrograms* barred = nullptr;
-  // Multiplies matrices on the GPU; null: our own kernels do.
-  const compute::CublasLtLibrary* multiplier = nullptr;
+  // Who multiplies matrices on the GPU that the program is compiled for; null: our own kernels do.
+  // Used as `kernels`.
+  compute::GpuMultiplier* multiplier = nullptr;
 
   std::string name() const { return gpu ? std::string(gpu->name) : "host"; }
 };

@@ -94,9 +94,9 @@ class HostComputer : public Computer {
 // A GPU.
 class GpuComputer : public Computer {
  public:
-  // `multiplier` outlives the object; null: it runs no program that is compiled for one.
-  explicit GpuComputer(CudaDevice& device, const compute::CublasLtLibrary* multiplier = nullptr)
-      : device_(device), machine_(device, multiplier) {}
+  // `cublaslt` outlives the object; null: it runs no program that is compiled for it.
+  explicit GpuComputer(CudaDevice& device, const compute::CublasLtLibrary* cublaslt = nullptr)
+      : device_(device), machine_(device, cublaslt) {}
 
   absl::Status Do(const Run& run) override;
   uint64_t begun() const override { return machine_.begun(); }

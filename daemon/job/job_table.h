@@ -58,6 +58,8 @@ class JobTable {
   struct Computing {
     Executor& home;
     JobRunner& runner;  // must be the one that runs on `home`
+    // Who multiplies matrices on a GPU, asked on `compiler`; null: our own kernels do.
+    compute::GpuMultiplier* multiplier = nullptr;
   };
   struct Homes {
     Executor& control;
@@ -66,8 +68,6 @@ class JobTable {
     std::map<GlobalDeviceId, Computing> gpus;  // of each GPU
     // Machine code of kernels; used on `compiler`. Null: there are no GPUs.
     compute::KernelStore* kernels = nullptr;
-    // Who multiplies matrices on GPUs.
-    const compute::CublasLtLibrary* multiplier = nullptr;
     // Programs that GPUs do not run; null: they run all.
     const BarredPrograms* barred = nullptr;
   };

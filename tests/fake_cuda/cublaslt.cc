@@ -32,6 +32,7 @@ constexpr uint64_t kWorkspace = 4096;
 
 struct Settings {
   uint64_t version = 130100, cuda = 13000, no_choice = 0, fail_create = 0, fail_queue = 0;
+  uint64_t no_type = ~uint64_t{0};
 };
 struct State {
   std::mutex mutex;  // guards `settings`
@@ -49,6 +50,7 @@ void Apply(Settings& settings, const std::string& text) {
     if (name == "version") settings.version = value;
     if (name == "cuda") settings.cuda = value;
     if (name == "no_choice") settings.no_choice = value;
+    if (name == "no_type") settings.no_type = value;
     if (name == "fail_create") settings.fail_create = value;
     if (name == "fail_queue") settings.fail_queue = value;
   }
@@ -403,6 +405,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* product, void* a, void* b
   }
   const auto& wants = As<Preference>(preference);
   if (SettingsNow().no_choice != 0 ||
+      SettingsNow().no_type == static_cast<uint64_t>(As<Layout>(d).type) ||
       !Supported(As<Product>(product), As<Layout>(a), As<Layout>(b), As<Layout>(d))) {
     return kNotSupported;
   }

@@ -8,6 +8,7 @@
 //   version=N        what cublasLtGetVersion answers (default 130100)
 //   cuda=N           of which CUDA it is (default 13000)
 //   no_choice=1      it has no way to multiply
+//   no_type=N        nor one whose result is of this cudaDataType; -1: of none (the default)
 //   fail_create=1    no handle can be made
 //   fail_queue=N     the Nth product from now is refused
 #pragma once

@@ -69,9 +69,9 @@ class GpuProductTest : public GpuTest {
   static constexpr uint64_t kPlace = 4096;
 
   // A daemon whose programs' buffers have so much memory.
-  bool Open(uint64_t bytes) {
+  bool Open(uint64_t bytes, std::vector<std::string> environment = {}) {
     if (!Need(1)) return false;
-    StartNodes(1, 1);
+    StartNodes(1, 1, "", std::move(environment));
     return OpenEnd(bytes);
   }
   bool OpenEnd(uint64_t bytes) {
@@ -82,6 +82,14 @@ class GpuProductTest : public GpuTest {
     return true;
   }
   void CloseEnds() override { end_ = End(); }
+  // False, and the test is skipped, where the library cannot be told what to refuse.
+  bool NeedFake() {
+    if (driver_ == nullptr) return false;
+    [&] {
+      if (!fake()) GTEST_SKIP() << "SKIPPED: a real library cannot be told to refuse";
+    }();
+    return fake();
+  }
 
   // Runs the text, whose buffers are filled so; returns what they have afterwards.
   std::vector<Bytes> RunOnGpu(const std::string& text, const std::vector<Bytes>& contents,
@@ -303,6 +311,23 @@ TEST_F(GpuProductTest, SmallNumbersAreNotTakenForZero) {
       Multiply({1, side, 64, side, from, "f32", "mk", "nk"}, All(x), All(w));
     }
   }
+}
+
+// Our own kernels multiply what the library refuses, and the plan says why they do.
+TEST_F(GpuProductTest, WhatTheLibraryRefusesIsMultipliedAllTheSame) {
+  if (!NeedFake() || !Open(16 << 20, {"FERRY_FAKE_CUBLASLT=no_type=14"})) return;
+  const ProductShape shape = {1, 24, 40, 18, "bf16", "bf16", "mk", "nk"};
+  const std::vector<Bytes> contents = {
+      fc::testing::ElementsOf(DType::kBF16, Among(-1, 1, 19)(shape.left_elements())),
+      fc::testing::ElementsOf(DType::kBF16, Among(-1, 1, 20)(shape.right_elements())),
+      Bytes(fc::BytesOf(DType::kBF16, shape.results()))};
+  std::vector<fc::testing::Memory> reference(contents.begin(), contents.end());
+  fc::testing::Evaluate(fc::testing::ParsedProgram(ProductText(shape)), reference);
+  const std::vector<Bytes> got = RunOnGpu(ProductText(shape), contents, {"x", "w", "y"});
+  EXPECT_EQ(reference[2].DifferenceOf(got[2]), "");
+  EXPECT_THAT(plan_, HasSubstr("products by our own kernels (multiply 1 x [24,40] by [40,18], "));
+  EXPECT_THAT(plan_, HasSubstr("by cuBLASLt 13.1.0: CUBLAS_STATUS_NOT_SUPPORTED)"));
+  Multiply({1, 24, 40, 18, "bf16", "f32"}, Among(-1, 1, 21), Among(-1, 1, 22));
 }
 
 // Infinities and what is not a number, to the bit of the reference where bits are promised.

@@ -59,6 +59,10 @@ std::string TextOf(const GpuProduct& product) {
 constexpr char kWhatToDo[] =
     "; name another library in devices.cublaslt_library, or 'none' to multiply without one";
 
+absl::Status WithAdvice(const absl::Status& status) {
+  return status.ok() ? status : WithText(status, absl::StrCat(status.message(), kWhatToDo));
+}
+
 }  // namespace
 
 struct CublasLtProducts::Prepared {
@@ -124,7 +128,7 @@ absl::Status CublasLtProducts::Check(int status, const GpuProduct& product,
   return Error(lacks ? absl::StatusCode::kUnimplemented : absl::StatusCode::kInternal,
                lacks ? Reason::kFieldInvalid : Reason::kInternal,
                absl::StrCat(TextOf(product), ": ", doing, " by cuBLASLt ", api_.version, ": ",
-                            api_.cublasLtGetStatusName(status), kWhatToDo));
+                            api_.cublasLtGetStatusName(status)));
 }
 
 absl::Status CublasLtProducts::Describe(const GpuProduct& product, Prepared& made) const {
@@ -186,32 +190,34 @@ absl::Status CublasLtProducts::Choose(const GpuProduct& product, Prepared& made)
   return Check(status, product, "find out how");
 }
 
-absl::Status CublasLtProducts::Queue(const GpuProduct& product, const Memory& memory,
-                                     void* stream) {
+absl::StatusOr<const CublasLtProducts::Prepared*> CublasLtProducts::Prepare(
+    const GpuProduct& product) {
   home_.Check();
   FERRY_CHECK(product.block == 0);  // GpuProgram plans no native blocks
+  const Key key = KeyOf(product);
+  if (const auto known = prepared_.find(key); known != prepared_.end()) return known->second.get();
   if (prepared_.size() >= kMostKept) prepared_.clear();
-  std::unique_ptr<Prepared>& made = prepared_[KeyOf(product)];
-  if (made == nullptr) {
-    auto fresh = std::make_unique<Prepared>(api_);
-    absl::Status status = Describe(product, *fresh);
-    if (status.ok()) status = Choose(product, *fresh);
-    if (!status.ok()) {
-      prepared_.erase(KeyOf(product));
-      return status;
-    }
-    made = std::move(fresh);
-  }
+  auto fresh = std::make_unique<Prepared>(api_);
+  RETURN_IF_ERROR(Describe(product, *fresh));
+  RETURN_IF_ERROR(Choose(product, *fresh));
+  return (prepared_[key] = std::move(fresh)).get();
+}
+
+absl::Status CublasLtProducts::Queue(const GpuProduct& product, const Memory& memory,
+                                     void* stream) {
+  const absl::StatusOr<const Prepared*> prepared = Prepare(product);
+  if (!prepared.ok()) return WithAdvice(prepared.status());
+  const Prepared* const made = *prepared;
   const bool wide = product.compute == DType::kF64;
   const float narrow_factors[] = {1, product.adds ? 1.0f : 0.0f};
   const double wide_factors[] = {1, product.adds ? 1.0 : 0.0};
   const void* const alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &narrow_factors[0];
   const void* const beta = wide ? static_cast<const void*>(&wide_factors[1]) : &narrow_factors[1];
-  return Check(api_.cublasLtMatmul(handle_, made->product, alpha, memory.right, made->right,
-                                   memory.left, made->left, beta, memory.result, made->result,
-                                   memory.result, made->result, made->choice.algorithm,
-                                   memory.workspace, product.workspace_bytes, stream),
-               product, "queue it");
+  const int status = api_.cublasLtMatmul(handle_, made->product, alpha, memory.right, made->right,
+                                         memory.left, made->left, beta, memory.result, made->result,
+                                         memory.result, made->result, made->choice.algorithm,
+                                         memory.workspace, product.workspace_bytes, stream);
+  return WithAdvice(Check(status, product, "queue it"));
 }
 
 }  // namespace ferry::compute

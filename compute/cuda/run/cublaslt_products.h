@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's products by cuBLASLt. Each product that is new is prepared when it is first queued: the
-// library is asked once how it would be made, and takes its first choice from then on. So the same
-// program gives the same bits again on the same GPU. Holds a handle of the library, which belongs
-// to the GPU's context: the context is current in all calls, also in the destructor.
+// A GPU's products by cuBLASLt. Each product that is new is prepared when it is first queued, or
+// asked for: the library is asked once how it would be made, and takes its first choice from then
+// on. So the same program gives the same bits again on the same GPU. Holds a handle of the library,
+// which belongs to the GPU's context: the context is current in all calls, also in the destructor.
 //
-// Home: the thread that runs programs.
+// Home: the thread that makes it: that which runs programs, or that which compiles them.
 #pragma once
 
 #include <array>
@@ -43,18 +43,23 @@ class CublasLtProducts {
   CublasLtProducts(const CublasLtProducts&) = delete;
   CublasLtProducts& operator=(const CublasLtProducts&) = delete;
 
-  // Queues the product on `stream`, a CUstream. UNIMPLEMENTED/FIELD_INVALID if the library has no
-  // such product for this GPU. Errors say the product's shape, types and strides, and what to do.
+  // All of a product but where its matrices are.
+  using Key = std::array<int64_t, 20>;
+  static Key KeyOf(const GpuProduct& product);
+
+  // Prepares the product and queues nothing; where its matrices are does not matter.
+  // UNIMPLEMENTED/FIELD_INVALID if the library has no such product for this GPU; INTERNAL if it
+  // fails. Errors say the product's shape, types and strides.
+  absl::Status Ask(const GpuProduct& product) { return Prepare(product).status(); }
+  // Queues the product on `stream`, a CUstream. Errors: as Ask, with what to do.
   absl::Status Queue(const GpuProduct& product, const Memory& memory, void* stream);
   size_t prepared() const { return prepared_.size(); }
 
  private:
-  // All of a product but where its matrices are.
-  using Key = std::array<int64_t, 20>;
   struct Prepared;
 
   explicit CublasLtProducts(const CublasLtApi& api);
-  static Key KeyOf(const GpuProduct& product);
+  absl::StatusOr<const Prepared*> Prepare(const GpuProduct& product);
   absl::Status Check(int status, const GpuProduct& product, const char* doing) const;
   absl::Status Describe(const GpuProduct& product, Prepared& made) const;
   absl::Status Choose(const GpuProduct& product, Prepared& made) const;

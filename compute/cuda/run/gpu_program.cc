@@ -2,10 +2,11 @@
 #include "compute/cuda/run/gpu_program.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "compute/cuda/cublaslt.h"
 
 namespace ferry::compute {
 
@@ -18,10 +19,45 @@ bool HasProducts(const Program& program) {
   });
 }
 
-bool CallsLibrary(const std::vector<GpuCommand>& commands) {
-  return std::any_of(commands.begin(), commands.end(), [](const GpuCommand& command) {
-    return command.kind == GpuCommand::Kind::kProduct || CallsLibrary(command.body);
-  });
+// The calls of a library, those in repeats too.
+std::vector<const GpuCommand*> CallsOfLibrary(const std::vector<GpuCommand>& commands) {
+  std::vector<const GpuCommand*> calls;
+  for (const GpuCommand& command : commands) {
+    if (command.kind == GpuCommand::Kind::kProduct) calls.push_back(&command);
+    const std::vector<const GpuCommand*> body = CallsOfLibrary(command.body);
+    calls.insert(calls.end(), body.begin(), body.end());
+  }
+  return calls;
+}
+
+// The steps of a plan, by number, that have products which the library refuses; and why it refuses
+// the first of them.
+struct Refused {
+  std::vector<uint32_t> steps;
+  absl::Status why;
+};
+absl::StatusOr<Refused> RefusedOf(const GpuPlan& plan, GpuMultiplier& multiplier) {
+  const std::vector<const GpuCommand*> calls = CallsOfLibrary(plan.commands);
+  std::vector<const GpuProduct*> products;
+  for (const GpuCommand* call : calls) products.push_back(&call->product);
+  ASSIGN_OR_RETURN(const std::vector<absl::Status> answers, multiplier.Ask(products));
+  Refused refused;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (answers[i].ok()) continue;
+    if (refused.steps.empty()) refused.why = answers[i];
+    const uint32_t step = calls[i]->step;
+    if (refused.steps.empty() || refused.steps.back() != step) refused.steps.push_back(step);
+  }
+  return refused;
+}
+
+GpuOptions OptionsOf(bool first_tier, bool library_products) {
+  GpuOptions options;
+  options.buffer_alignment = GpuProgram::kBufferAlignment;
+  options.native_blocks = false;
+  options.library_products = library_products;
+  options.first_tier = first_tier;
+  return options;
 }
 
 // The kernels of the first tier that may stand for each kernel, and whether all of its launches
@@ -48,12 +84,7 @@ struct FirstTiers {
 
 absl::StatusOr<GpuPlan> GpuProgram::Plan(const Program& program, const GpuArch& arch,
                                          bool first_tier, bool library_products) {
-  GpuOptions options;
-  options.buffer_alignment = kBufferAlignment;
-  options.native_blocks = false;
-  options.library_products = library_products;
-  options.first_tier = first_tier;
-  return MakeGpuPlan(program, arch, options);
+  return MakeGpuPlan(program, arch, OptionsOf(first_tier, library_products));
 }
 
 bool GpuProgram::full() const {
@@ -67,22 +98,48 @@ uint32_t GpuProgram::waiting() const {
       [](const StoredKernel* kernel) { return kernel->code() == nullptr && !kernel->failed(); }));
 }
 
+absl::StatusOr<GpuPlan> GpuProgram::PlanFor(GpuMultiplier& multiplier, const Program& program,
+                                            const GpuArch& arch, bool first_tier,
+                                            std::string& told) {
+  const absl::StatusOr<std::string> name = multiplier.Name();
+  if (!name.ok()) {
+    told = absl::StrCat("our own kernels (", name.status().message(), ")");
+    return Plan(program, arch, first_tier);
+  }
+  GpuOptions options = OptionsOf(first_tier, true);
+  ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
+  absl::Status why;
+  std::set<uint32_t> own;
+  // The other products are the same ones afterwards, so the second look is most often the last.
+  while (true) {
+    ASSIGN_OR_RETURN(const Refused refused, RefusedOf(plan, multiplier));
+    if (refused.steps.empty()) break;
+    if (own.empty()) why = refused.why;
+    own.insert(refused.steps.begin(), refused.steps.end());
+    options.own_products.insert(refused.steps.begin(), refused.steps.end());
+    ASSIGN_OR_RETURN(plan, MakeGpuPlan(program, arch, options));
+  }
+  const absl::string_view reason = own.empty() ? "it has no such products" : why.message();
+  if (CallsOfLibrary(plan.commands).empty()) {
+    told = absl::StrCat("our own kernels (", reason, ")");
+  } else if (own.empty()) {
+    told = *name;
+  } else {
+    told = absl::StrCat(*name, ", but in ", own.size() == 1 ? "step " : "steps ",
+                        absl::StrJoin(own, ", "), " our own kernels (", reason, ")");
+  }
+  return plan;
+}
+
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
-                                            KernelStore& store, const CublasLtLibrary* library) {
-  bool library_products = false;
-  std::string multiplier;
-  if (library != nullptr && HasProducts(program)) {  // it is large: opened if it is needed
-    const absl::StatusOr<const CublasLtApi*> api = library->Get();
-    library_products = api.ok();
-    multiplier = api.ok() ? absl::StrCat("cuBLASLt ", (*api)->version)
-                          : absl::StrCat("our own kernels (", api.status().message(), ")");
-  }
-  ASSIGN_OR_RETURN(GpuPlan plan, Plan(program, arch, store.tiers(), library_products));
+                                            KernelStore& store, GpuMultiplier* multiplier) {
+  std::string told;
+  // The library is large: it is opened if it is needed.
+  const bool asks = multiplier != nullptr && HasProducts(program);
+  ASSIGN_OR_RETURN(GpuPlan plan, asks ? PlanFor(*multiplier, program, arch, store.tiers(), told)
+                                      : Plan(program, arch, store.tiers()));
   GpuProgram made(std::move(plan));
-  if (library_products && !CallsLibrary(made.plan_.commands)) {
-    multiplier = "our own kernels (it has no such products)";
-  }
-  made.multiplier_ = std::move(multiplier);
+  made.multiplier_ = std::move(told);
   RETURN_IF_ERROR(made.FindKernels(store));
   return made;
 }

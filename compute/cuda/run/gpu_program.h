@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/cuda/compile/kernel_store.h"
-#include "compute/cuda/cublaslt_library.h"
 #include "compute/cuda/gpu_arch.h"
 #include "compute/cuda/gpu_plan.h"
+#include "compute/cuda/run/gpu_multiplier.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
@@ -27,11 +27,11 @@ class GpuProgram {
   static constexpr uint32_t kBufferAlignment = 16;
 
   // Plans a program that Verify accepts, and has its kernels compiled, which may take seconds. Its
-  // products are made by `library` if that is there and has them, else by our own kernels. Errors:
-  // as MakeGpuPlan and KernelStore::Get.
+  // products are made by the library of `multiplier` if that is there and has them, else by our own
+  // kernels, as all are if `multiplier` is null. Errors: as MakeGpuPlan, GpuMultiplier::Ask and
+  // KernelStore::Get.
   static absl::StatusOr<GpuProgram> Make(const Program& program, const GpuArch& arch,
-                                         KernelStore& store,
-                                         const CublasLtLibrary* library = nullptr);
+                                         KernelStore& store, GpuMultiplier* multiplier = nullptr);
 
   // The plan that Make makes where there are no tiers and no library.
   static absl::StatusOr<GpuPlan> Plan(const Program& program, const GpuArch& arch,
@@ -57,13 +57,17 @@ class GpuProgram {
   // The code of the first tiers that a run which is not full launches.
   const std::vector<const CompiledKernel*>& first_codes() const { return used_first_; }
 
-  // Who multiplies matrices: "cuBLASLt 13.1.0", or "our own kernels (WHY)". Empty if nobody does.
+  // Who multiplies matrices: "cuBLASLt 13.1.0", perhaps with ", but in step 2 our own kernels
+  // (WHY)"; or "our own kernels (WHY)". Empty if nobody does.
   const std::string& multiplier() const { return multiplier_; }
   // How many of the kernels were compiled for this program, of either tier, not found.
   int compiled() const { return compiled_; }
 
  private:
   explicit GpuProgram(GpuPlan plan) : plan_(std::move(plan)) {}
+  // The plan with products by `multiplier`, as far as it has them; says who makes the others.
+  static absl::StatusOr<GpuPlan> PlanFor(GpuMultiplier& multiplier, const Program& program,
+                                         const GpuArch& arch, bool first_tier, std::string& told);
   absl::Status FindKernels(KernelStore& store);
   // Has the kernel compiled, or, where `first` are kernels that may stand for it in each of its
   // launches, these instead, and the kernel itself later.

@@ -36,11 +36,17 @@ class GpuMachineFixture : public ::testing::Test {
     ASSERT_TRUE(found.ok()) << found.status();
     device_ = std::make_unique<CudaDevice>(FAKE_CUDA_LIBRARY, (*found)[0], std::vector<int>{0});
     machine_ = std::make_unique<compute::GpuMachine>(*device_, library_.get());
+    UseLibrary(FAKE_CUBLASLT_LIBRARY);
+  }
+
+  // Programs that are made from now on have their products made by this library, where it has them.
+  void UseLibrary(const std::string& name) {
+    asked_ = std::make_unique<CublasLtLibrary>(name, 13000);
+    multiplier_ = std::make_unique<GpuMultiplier>(*device_, *asked_);
   }
 
   GpuProgram Made(const Program& program) {
-    absl::StatusOr<GpuProgram> made =
-        GpuProgram::Make(program, kGpuArchs[0], store_, library_.get());
+    absl::StatusOr<GpuProgram> made = GpuProgram::Make(program, arch_, store_, multiplier_.get());
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
   }
@@ -116,12 +122,15 @@ class GpuMachineFixture : public ::testing::Test {
     std::memcpy(&value, memory.buffers[buffer].data(), sizeof(value));
     return value;
   }
-  // Null: our own kernels multiply.
-  std::unique_ptr<const CublasLtLibrary> library_ =
+  GpuArch arch_ = kGpuArchs[0];
+  // The machine's.
+  const std::unique_ptr<const CublasLtLibrary> library_ =
       std::make_unique<CublasLtLibrary>(FAKE_CUBLASLT_LIBRARY, 13000);
   KernelStore store_{{CompilerOptions(), {}, "", 0}};
   std::unique_ptr<CudaDevice> device_;
   std::unique_ptr<compute::GpuMachine> machine_;
+  std::unique_ptr<const CublasLtLibrary> asked_;
+  std::unique_ptr<GpuMultiplier> multiplier_;  // null: our own kernels multiply
 };
 
 }  // namespace ferry::compute::testing

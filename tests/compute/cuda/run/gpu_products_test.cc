@@ -16,11 +16,14 @@
 namespace ferry::compute {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using testing::Bytes;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class GpuProductsTest : public testing::GpuMachineFixture {
  protected:
@@ -176,7 +179,7 @@ TEST_F(GpuProductsTest, ALongSumOfEqualTermsKeepsItsBound) {
 
 // So do our own kernels', which multiply where no library does.
 TEST_F(GpuProductsTest, ALongSumOfOurOwnKernelsKeepsItsBound) {
-  library_ = nullptr;
+  multiplier_ = nullptr;
   constexpr int64_t kTerms = int64_t{1} << 20;
   const Program program = Product({1, 1, kTerms, 1, "f32", "f32"});
   const std::vector<float> tenths(kTerms, 0.1f);
@@ -211,7 +214,63 @@ TEST_F(GpuProductsTest, TheLibraryIsAskedOnceForEachProduct) {
   EXPECT_EQ(machine_->prepared_products(), 1u);
 }
 
-TEST_F(GpuProductsTest, AProductThatTheLibraryRefusesFailsItsRunAlone) {
+// Its program is planned without it, and says so.
+TEST_F(GpuProductsTest, AProductThatTheLibraryRefusesIsMadeByOurOwnKernels) {
+  const Program program = Product({1, 48, 40, 24});
+  fake_cublaslt_configure("no_choice=1");
+  const GpuProgram made = Made(program);
+  fake_cublaslt_configure("no_choice=0");
+  EXPECT_THAT(ToText(made.plan()), Not(HasSubstr("cublaslt")));
+  EXPECT_THAT(made.multiplier(),
+              AllOf(StartsWith("our own kernels (multiply 1 x [48,40] by "),
+                    HasSubstr("bf16 of strides (0,40,1)"),
+                    EndsWith("by cuBLASLt 13.1.0: CUBLAS_STATUS_NOT_SUPPORTED)")));
+  const uint64_t before = Counts().products;
+  CompareRun(program, made, Factors(program, 1));
+  EXPECT_EQ(Counts().products, before);
+  // The refusal is remembered, for this product alone.
+  const uint64_t asked = Counts().asked;
+  EXPECT_EQ(Made(program).multiplier(), made.multiplier());
+  EXPECT_EQ(Counts().asked, asked);
+  EXPECT_EQ(Made(Product({1, 48, 40, 26})).multiplier(), "cuBLASLt 13.1.0");
+}
+
+// Of several products each is made by who has it; also in a repeat.
+TEST_F(GpuProductsTest, WhatTheLibraryHasIsStillMadeByIt) {
+  const Program program = testing::ParsedProgram(
+      "program 1\nbuffer @x read 512\nbuffer @w read 512\nbuffer @y write 1024\n"
+      "%x = input @x : bf16[16,16]\n%w = input @w : bf16[16,16]\n"
+      "%a = dot_general %x, %w lhs_contract=[1] rhs_contract=[1] : f32[16,16]\n"
+      "%b = convert %a : bf16[16,16]\n"
+      "%r = repeat %b trips=2 (%i, %c)\n"
+      "  %d = dot_general %c, %w lhs_contract=[1] rhs_contract=[0] : bf16[16,16]\n"
+      "  yield %d\n"
+      "%f = convert %r : f32[16,16]\nstore @y, %f\n");
+  fake_cublaslt_configure("no_type=14");  // of results: bf16
+  const GpuProgram made = Made(program);
+  fake_cublaslt_configure("no_type=-1");
+  EXPECT_THAT(ToText(made.plan()), HasSubstr("product cublaslt"));
+  EXPECT_THAT(made.multiplier(),
+              AllOf(StartsWith("cuBLASLt 13.1.0, but in step "), HasSubstr(" our own kernels (")));
+  const uint64_t before = Counts().products;
+  CompareRun(program, made, Factors(program, 1));
+  EXPECT_EQ(Counts().products, before + 1);
+}
+
+// That is no answer, so it is not remembered, and no program is planned by it.
+TEST_F(GpuProductsTest, ALibraryThatFailsIsAskedAgain) {
+  const Program program = Product({1, 48, 40, 24});
+  fake_cublaslt_configure("fail_create=1");
+  const absl::Status status = GpuProgram::Make(program, arch_, store_, multiplier_.get()).status();
+  fake_cublaslt_configure("fail_create=0");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()),
+              StartsWith("ask how to multiply: open cuBLASLt 13.1.0 on a GPU"));
+  EXPECT_EQ(Made(program).multiplier(), "cuBLASLt 13.1.0");
+}
+
+// As on a GPU that is none of those that were asked.
+TEST_F(GpuProductsTest, AProductThatIsRefusedLaterFailsItsRunAlone) {
   const Program program = Product({1, 48, 40, 24});
   const GpuProgram made = Made(program);
   Memory memory = Bind(made, testing::RandomBuffers(program, 1));
@@ -247,7 +306,7 @@ TEST_F(GpuProductsTest, WithoutTheLibraryOurOwnKernelsMultiplyAndSayWhy) {
            {"none", "devices.cublaslt_library is none"},
            {"/no/libcublasLt.so", "open /no/libcublasLt.so: cannot open shared object file"},
            {FAKE_CUDA_LIBRARY, "it has no cublasLtGetVersion; CUDA 12.0 or later is needed"}}) {
-    library_ = std::make_unique<CublasLtLibrary>(library, 13000);
+    UseLibrary(library);
     const GpuProgram made = Made(program);
     EXPECT_THAT(made.multiplier(), HasSubstr(why));
     EXPECT_THAT(ToText(made.plan()), Not(HasSubstr("cublaslt")));
