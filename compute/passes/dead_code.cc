@@ -193,7 +193,9 @@ Program RemoveDeadCode(const Program& program) {
 }
 
 Program Simplify(const Program& program) {
-  const auto cleaned = [](const Program& one) { return RemoveDeadCode(MergeEqualOps(one)); };
+  const auto cleaned = [](const Program& one) {
+    return RemoveDeadCode(MergeEqualOps(JoinMoves(one)));
+  };
   const Program simple = cleaned(FoldConstants(program));
   Program moved = MoveReductionsOutOfLoops(simple);
   return moved == simple ? moved : cleaned(moved);

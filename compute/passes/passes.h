@@ -16,6 +16,12 @@ namespace ferry::compute {
 // change nothing (a reshape to the same shape). The results of a barrier are not constants.
 Program FoldConstants(const Program& program);
 
+// A reshape, broadcast_in_dim or transpose of another one becomes one of the value that the other
+// one moves, where one op does what both do: a broadcast of a broadcast is one broadcast, a
+// transpose of a transpose is one, or nothing. A broadcast or transpose that only adds, removes or
+// moves dimensions of 1 becomes a reshape.
+Program JoinMoves(const Program& program);
+
 // Of pure ops that are equal except for the label keeps the first, for its body and the bodies
 // within it. Does not merge repeats, nor ops that Effect says may not be merged.
 Program MergeEqualOps(const Program& program);

@@ -20,6 +20,8 @@
 #include "tests/compute/cuda/runs/host_kernels.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/cuda/runs/number_programs.h"
+#include "tests/compute/keepdims.h"
+#include "tests/compute/parsed_program.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
@@ -231,6 +233,18 @@ TEST(GpuRunTest, TheProjectionsOfAttentionAreMovedByWords) {
     EXPECT_TRUE(absl::StrContains(kernel.source, "V = 8")) << kernel.source;
     EXPECT_FALSE(absl::StrContains(kernel.source, "One<")) << kernel.source;
   }
+}
+
+// Softmax and norms as JAX prints them, with dimensions of 1.
+TEST(GpuRunTest, NormsWithKeptDimensionsAreOneLaunch) {
+  std::vector<Program> programs;
+  for (const testing::KeepdimsProgram& one : testing::KeepdimsPrograms()) {
+    programs.push_back(Simplify(testing::ParsedProgram(one.text)));
+    const GpuPlan plan = PlanOf(programs.back(), false);
+    EXPECT_EQ(plan.commands.size(), 1u) << one.name << "\n" << ToText(plan);
+    EXPECT_EQ(plan.scratch_bytes, 0u) << one.name;
+  }
+  CompareAll(programs);
 }
 
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }

@@ -38,6 +38,7 @@ TEST_P(GoldenPassesTest, IsWhatThePassMakes) {
   ASSERT_EQ(parts.size(), 2u);
   const std::vector<std::string> words = absl::StrSplit(GetParam(), '-');
   Program (*const pass)(const Program&) = words[0] == "fold"     ? &FoldConstants
+                                          : words[0] == "join"   ? &JoinMoves
                                           : words[0] == "merge"  ? &MergeEqualOps
                                           : words[0] == "dead"   ? &RemoveDeadCode
                                           : words[0] == "motion" ? &MoveReductionsOutOfLoops

@@ -113,6 +113,16 @@ TEST_F(RandomPassesTest, FoldingStops) {
   EXPECT_GT(changed_, static_cast<int>(kSeeds / 2));
 }
 
+TEST_F(RandomPassesTest, JoiningStops) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    const Program program = testing::ProgramGenerator(seed, {100, 2}).Make();
+    const Program joined = Run(&JoinMoves, program);
+    EXPECT_EQ(JoinMoves(joined), joined);
+  }
+  EXPECT_GT(changed_, static_cast<int>(kSeeds / 8));
+}
+
 // Equal ops of a fingerprint are one anyway.
 TEST_F(RandomPassesTest, MergingKeepsTheFingerprint) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -169,6 +179,7 @@ TEST_F(RandomPassesTest, AllKeepOrders) {
       }
     }
     Run(&FoldConstants, program);
+    Run(&JoinMoves, program);
     Run(&MergeEqualOps, program);
     const Program live = Run(&RemoveDeadCode, program);
     EXPECT_EQ(RemoveDeadCode(live), live);

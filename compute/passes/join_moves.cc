@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// A move of a move, back to the value at which it begins: where the two are one op, they become it.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "compute/passes/copier.h"
+#include "compute/passes/passes.h"
+
+namespace ferry::compute {
+namespace {
+
+using A = Attribute;
+
+constexpr int64_t kNowhere = -1;
+
+// What moves do to a value.
+struct Moved {
+  bool in_order = false;    // its elements, each once, in row-major order
+  bool transposes = false;  // there is a transpose among them
+  // Which dimension of the result each of its dimensions has become, kNowhere for one of 1. Nothing
+  // if dimensions are split or joined.
+  std::optional<std::vector<int64_t>> places;
+};
+
+bool AreInOrder(const std::vector<int64_t>& places) {
+  int64_t last = kNowhere;
+  for (const int64_t place : places) {
+    if (place == kNowhere) continue;
+    if (place < last) return false;
+    last = place;
+  }
+  return true;
+}
+
+// Does each element of the result come from another one?
+bool TakesEachOnce(const std::vector<int64_t>& places, const TensorType& to) {
+  for (size_t d = 0; d < to.dims.size(); ++d) {
+    const auto place = static_cast<int64_t>(d);
+    if (to.dims[d] != 1 && std::find(places.begin(), places.end(), place) == places.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Of a reshape: nothing if it does more than add and remove dimensions of 1.
+std::optional<std::vector<int64_t>> PlacesOfReshape(const TensorType& from, const TensorType& to) {
+  std::vector<int64_t> places(from.dims.size(), kNowhere);
+  size_t next = 0;
+  const auto skip = [&] {
+    while (next < to.dims.size() && to.dims[next] == 1) ++next;
+  };
+  for (size_t d = 0; d < from.dims.size(); ++d) {
+    if (from.dims[d] == 1) continue;
+    skip();
+    if (next == to.dims.size() || to.dims[next] != from.dims[d]) return std::nullopt;
+    places[d] = static_cast<int64_t>(next++);
+  }
+  skip();
+  if (next != to.dims.size()) return std::nullopt;
+  return places;
+}
+
+bool IsJoined(Op op) {
+  return op == Op::kReshape || op == Op::kBroadcastInDim || op == Op::kTranspose;
+}
+
+// What an op for which IsJoined() does.
+Moved MovedBy(const Node& node, const TensorType& from, const TensorType& to) {
+  if (node.op == Op::kReshape) return {true, false, PlacesOfReshape(from, to)};
+  std::vector<int64_t> places(from.dims.size(), kNowhere);
+  const bool transposes = node.op == Op::kTranspose;
+  const auto list = node.attributes.Ints(transposes ? A::kPermutation : A::kDimensions);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto d = transposes ? static_cast<size_t>(list[i]) : i;
+    if (from.dims[d] != 1) places[d] = transposes ? static_cast<int64_t>(i) : list[i];
+  }
+  const bool in_order = AreInOrder(places) && TakesEachOnce(places, to);
+  return {in_order, transposes, std::move(places)};
+}
+
+// First `a`, then `b`, which makes a value of type `to`.
+Moved Joined(const Moved& a, const Moved& b, const TensorType& to) {
+  Moved both{a.in_order && b.in_order, a.transposes || b.transposes, std::nullopt};
+  if (!a.places || !b.places) return both;
+  both.places = *a.places;
+  for (int64_t& place : *both.places) {
+    if (place != kNowhere) place = (*b.places)[static_cast<size_t>(place)];
+  }
+  both.in_order = AreInOrder(*both.places) && TakesEachOnce(*both.places, to);
+  return both;
+}
+
+// Dimensions of 1 have to go somewhere too: each to the first that is free, after the one before it
+// if there is such a one.
+bool PlaceOnes(std::vector<int64_t>& places, size_t rank) {
+  std::vector<bool> taken(rank);
+  for (const int64_t place : places) {
+    if (place != kNowhere) taken[static_cast<size_t>(place)] = true;
+  }
+  int64_t last = kNowhere;
+  for (int64_t& place : places) {
+    if (place == kNowhere) {
+      auto at = std::find(taken.begin() + last + 1, taken.end(), false);
+      if (at == taken.end()) at = std::find(taken.begin(), taken.end(), false);
+      if (at == taken.end()) return false;
+      *at = true;
+      place = at - taken.begin();
+    }
+    last = place;
+  }
+  return true;
+}
+
+// The op that does it; nothing if none does.
+std::optional<Node> OpOf(const Moved& moved, const TensorType& from, const TensorType& to) {
+  Node node;
+  node.results = 1;
+  if (moved.in_order) {
+    node.op = Op::kReshape;
+    return node;
+  }
+  if (!moved.places) return std::nullopt;
+  std::vector<int64_t> places = *moved.places;
+  if (!PlaceOnes(places, to.dims.size())) return std::nullopt;
+  if (!TakesEachOnce(*moved.places, to)) {
+    // A transpose is a kernel that reads as fast as it writes; a broadcast may not be, if it has to
+    // read across rows.
+    if (moved.transposes && !AreInOrder(*moved.places)) return std::nullopt;
+    node.op = Op::kBroadcastInDim;
+    node.attributes.Set(A::kDimensions, std::move(places));
+    return node;
+  }
+  if (from.dims.size() != to.dims.size()) return std::nullopt;
+  std::vector<int64_t> permutation(places.size());
+  for (size_t d = 0; d < places.size(); ++d) {
+    permutation[static_cast<size_t>(places[d])] = static_cast<int64_t>(d);
+  }
+  node.op = Op::kTranspose;
+  node.attributes.Set(A::kPermutation, std::move(permutation));
+  return node;
+}
+
+class MoveJoiner {
+ public:
+  explicit MoveJoiner(const Program& program)
+      : program_(program), fixed_(FixedOps(program)), copier_(program) {}
+
+  Program Run() {
+    return copier_.Run([&](OpIndex index) { Copy(index); });
+  }
+
+ private:
+  const TensorType& TypeOf(ValueId value) { return copier_.to().types[value]; }
+
+  void Copy(OpIndex index) {
+    const Node& old = program_.nodes[index];
+    Node node = copier_.Renumbered(index);
+    if (fixed_[index] || !IsJoined(old.op)) {
+      copier_.Put(index, std::move(node));
+      return;
+    }
+    const TensorType& type = program_.types[old.first_result];
+    Join(node, type);
+    if (node.op == Op::kReshape && TypeOf(node.operands[0]) == type) {
+      copier_.values[old.first_result] = node.operands[0];
+      return;
+    }
+    const OpIndex put = copier_.Put(index, std::move(node));
+    moves_[copier_.to().Result(put)] = put;
+  }
+
+  // Makes `node`, a move, one of the value that is as far away as can be.
+  void Join(Node& node, const TensorType& type) {
+    ValueId from = node.operands[0];
+    Moved moved = MovedBy(node, TypeOf(from), type);
+    std::optional<Node> joined;
+    if (moved.in_order) joined = OpOf(moved, TypeOf(from), type);
+    if (joined) joined->operands = {from};
+    for (auto at = moves_.find(from); at != moves_.end(); at = moves_.find(from)) {
+      const Node& before = copier_.to().nodes[at->second];
+      moved = Joined(MovedBy(before, TypeOf(before.operands[0]), TypeOf(from)), moved, type);
+      from = before.operands[0];
+      std::optional<Node> one = OpOf(moved, TypeOf(from), type);
+      if (!one) continue;
+      joined = std::move(one);
+      joined->operands = {from};
+    }
+    if (!joined) return;
+    node.op = joined->op;
+    node.operands = std::move(joined->operands);
+    node.attributes = std::move(joined->attributes);
+  }
+
+  const Program& program_;
+  const std::vector<bool> fixed_;
+  Copier copier_;
+  std::map<ValueId, OpIndex> moves_;  // of the copy: values that may be gone round, by their ops
+};
+
+}  // namespace
+
+Program JoinMoves(const Program& program) { return MoveJoiner(program).Run(); }
+
+}  // namespace ferry::compute
