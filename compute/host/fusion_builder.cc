@@ -189,8 +189,7 @@ void FusionBuilder::AddRowReduction(const Node& node) {
   Value& value = values_[operand];
   const Views views = value.views;
   if (value.kind == Value::Kind::kMemory || value.kind == Value::Kind::kPlaces) {
-    // In the order in which it is reduced. Nobody else reads it in another.
-    Permute(ReductionOrder(node, program_.types[operand]), program_.types[operand], value.views);
+    OrderElements(node);
   }
   op.in = {In(operand, TileLevel::kFull)};
   value.views = views;

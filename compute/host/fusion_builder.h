@@ -57,6 +57,9 @@ class FusionBuilder {
   void AddMove(const Node& node);
   void AddElementwise(const Node& node);
   void AddRowReduction(const Node& node);
+  // fusion_layout.cc: puts what `node` reduces, in memory, into the order in which it is read.
+  void OrderElements(const Node& node);
+  bool ReducesAlone(const Node& node) const;
   void AddBlocks(const Node& node);
   void AddSink(const Node& node);
   void FindRowEnds();

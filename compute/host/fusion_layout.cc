@@ -1,12 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows from a fusion's ops: the size of its tiles, what waits for the end of a row, and
-// where registers are.
+// What follows from a fusion's ops: the order of its elements, the size of its tiles, what waits
+// for the end of a row, and where registers are.
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "compute/host/fusion_builder.h"
+#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
+namespace {
+
+// Results whose lanes are all held, so that memory is read from its beginning to its end: 128 lanes
+// of f32 then take 64 KiB.
+constexpr uint64_t kMostHeld = 128;
+// Else so many, of which a tile is what a page has, and lanes stay in the first-level cache.
+constexpr uint64_t kMostWidth = 1024;
+// Fewer elements are not worth a tile of their own.
+constexpr uint64_t kLeastTile = 64;
+
+// How many of the last of `kept` dimensions follow each other in memory closer than the elements of
+// any reduced one.
+size_t InnerOf(const View& view, const std::vector<size_t>& order, size_t kept) {
+  int64_t least = std::numeric_limits<int64_t>::max();  // stride that is reduced
+  for (size_t i = kept; i < order.size(); ++i) {
+    if (view.dims[order[i]] != 1) least = std::min(least, std::abs(view.strides[order[i]]));
+  }
+  size_t inner = 0;
+  for (; inner < kept; ++inner) {
+    const size_t d = order[kept - inner - 1];
+    const int64_t stride = std::abs(view.strides[d]);
+    if (view.dims[d] != 1 && (stride == 0 || stride >= least)) break;
+  }
+  return inner;
+}
+
+Columns ColumnsOf(uint64_t rows, uint64_t row, uint64_t inner) {
+  Columns columns;
+  columns.inner = inner;
+  columns.outer = rows / inner;
+  columns.held = inner <= kMostHeld;
+  if (columns.held) {
+    columns.width = inner;
+    columns.steps = std::max<uint64_t>(1, std::min(row, kTileElements / inner));
+    columns.chunks = PartsOf(row, OrderedReduction::kChunk);
+  } else {
+    columns.width = std::min(inner, kMostWidth);
+  }
+  return columns;
+}
+
+}  // namespace
+
+// Whether it is the only op on all elements of the loop.
+bool FusionBuilder::ReducesAlone(const Node& reduction) const {
+  return std::all_of(program_.nodes.begin(), program_.nodes.end(), [&](const Node& node) {
+    switch (node.op) {
+      case Op::kInput:
+      case Op::kConstant:
+      case Op::kIota:
+        return true;
+      case Op::kStore:
+      case Op::kAccumulate:
+        return Elements(node.operands[0]) != elements_;
+      case Op::kReduce:
+      case Op::kArgmax:
+        return &node == &reduction;
+      case Op::kRngBits:
+      case Op::kQuantizeBlock:
+      case Op::kDequantizeBlock:
+        return false;
+      default:
+        return IsMove(node.op) || Elements(node.first_result) != elements_;
+    }
+  });
+}
+
+void FusionBuilder::OrderElements(const Node& node) {
+  const TensorType& type = program_.types[node.operands[0]];
+  Views& views = values_[node.operands[0]].views;
+  std::vector<size_t> order = ReductionOrder(node, type);
+  const bool argmax = node.op == Op::kArgmax;
+  const size_t reduced = argmax ? 1 : node.attributes.Ints(Attribute::kDimensions).size();
+  const size_t kept = order.size() - reduced;
+  const size_t inner = views.size() == 1 ? InnerOf(views[0], order, kept) : 0;
+  uint64_t results = 1;
+  for (size_t i = kept - inner; i < kept; ++i) {
+    results *= static_cast<uint64_t>(type.dims[order[i]]);
+  }
+  if (results > 1 && results * fusion_.row >= kLeastTile && elements_ != fusion_.rows &&
+      ReducesAlone(node)) {
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(kept - inner);
+    std::rotate(first, order.begin() + static_cast<std::ptrdiff_t>(kept), order.end());
+    fusion_.columns = ColumnsOf(fusion_.rows, fusion_.row, results);
+    // Where the largest was is known of a whole row alone.
+    if (argmax) fusion_.columns->chunks = 1;
+    if (!argmax) fusion_.columns->bytes = TileBytesOf(AccumulatorOf(node, type.dtype));
+  }
+  // Nobody else reads it in another order.
+  Permute(order, type, views);
+}
 
 // Rows that are longer than a tile: what is done once a row and needed by nothing that is done for
 // each element waits for the last tile of it.
@@ -35,6 +128,11 @@ void FusionBuilder::FindRowEnds() {
 }
 
 void FusionBuilder::ChooseTile() {
+  if (fusion_.columns) {
+    fusion_.tile_elements = fusion_.columns->width * fusion_.columns->steps;
+    fusion_.alone = fusion_.alone || fusion_.shares_bytes;
+    return;
+  }
   const bool whole = fusion_.has_rows && (fusion_.tile_rows == 0 || fusion_.row <= kTileElements);
   if (whole) {
     const uint64_t rows = kTileElements / std::max<uint64_t>(1, fusion_.row);

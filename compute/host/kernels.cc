@@ -139,6 +139,21 @@ size_t Argmax(const std::byte* in, size_t count) {
   return best;
 }
 
+template <typename Type>
+void Larger(const std::byte* in, uint64_t at, std::byte* best, uint64_t* index, size_t count) {
+  using Stored = typename Type::Stored;
+  FERRY_EACH_ELEMENT
+  for (size_t i = 0; i < count; ++i) {
+    const Stored code = Get<Stored>(in, i);
+    const Stored had = Get<Stored>(best, i);
+    const auto value = Type::Load(code);
+    const auto most = Type::Load(had);
+    const bool larger = value > most || (value != value && most == most);
+    Put<Stored>(best, i, larger ? code : had);
+    index[i] = larger ? at : index[i];
+  }
+}
+
 template <typename From, typename To>
 void ConvertBetween(const std::byte* a, const std::byte*, const std::byte*, std::byte* out,
                     size_t count) {
@@ -280,6 +295,13 @@ struct FindArgmax {
   }
 };
 
+struct FindLarger {
+  template <typename Type>
+  static LargerKernel Of() {
+    return &Larger<Type>;
+  }
+};
+
 // `Finder`::Of of the element type.
 template <typename Finder, typename Kernel = TileKernel, typename... Arguments>
 Kernel Dispatch(DType type, Arguments... arguments) {
@@ -323,6 +345,8 @@ TileKernel FindCompareKernel(Direction direction, bool total_order, DType type) 
 
 ArgmaxKernel FindArgmaxKernel(DType type) { return Dispatch<FindArgmax, ArgmaxKernel>(type); }
 
+LargerKernel FindLargerKernel(DType type) { return Dispatch<FindLarger, LargerKernel>(type); }
+
 TileKernel FindSelectKernel(size_t bytes) {
   return bytes == 8   ? &Select<uint64_t>
          : bytes == 4 ? &Select<uint32_t>
@@ -352,6 +376,7 @@ namespace ferry::compute {
 HWY_EXPORT(FindKernel);
 HWY_EXPORT(FindCompareKernel);
 HWY_EXPORT(FindArgmaxKernel);
+HWY_EXPORT(FindLargerKernel);
 HWY_EXPORT(FindSelectKernel);
 HWY_EXPORT(FindConvertKernel);
 
@@ -365,6 +390,8 @@ TileKernel CompareKernelOf(Direction direction, bool total_order, DType type) {
 }
 
 ArgmaxKernel ArgmaxKernelOf(DType type) { return HWY_DYNAMIC_DISPATCH(FindArgmaxKernel)(type); }
+
+LargerKernel LargerKernelOf(DType type) { return HWY_DYNAMIC_DISPATCH(FindLargerKernel)(type); }
 
 TileKernel SelectKernelOf(size_t bytes) { return HWY_DYNAMIC_DISPATCH(FindSelectKernel)(bytes); }
 

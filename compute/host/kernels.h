@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "compute/program/op.h"
 
@@ -23,6 +24,11 @@ TileKernel SelectKernelOf(size_t bytes);
 // The index of the first largest of `count` elements, at least one; a NaN is larger than all.
 using ArgmaxKernel = size_t (*)(const std::byte* in, size_t count);
 ArgmaxKernel ArgmaxKernelOf(DType type);
+// For results of which each has another element of each turn. If in[i] is larger than best[i], or a
+// NaN and best[i] is none: it becomes best[i], and `at` index[i].
+using LargerKernel = void (*)(const std::byte* in, uint64_t at, std::byte* best, uint64_t* index,
+                              size_t count);
+LargerKernel LargerKernelOf(DType type);
 // The kernel between f32, f16 and bf16; nullptr: numerics/convert.h converts.
 TileKernel ConvertKernelOf(DType from, DType to);
 

@@ -26,10 +26,18 @@ Op CombinerOf(Reduction reduction) {
   return Op::kAdd;
 }
 
-OrderedReduction::OrderedReduction(Reduction reduction, DType type, std::byte* memory)
+size_t OrderedReduction::LevelsFor(uint64_t row) {
+  size_t levels = 1;
+  for (; row > kChunk; row = (row + kChunk - 1) / kChunk) ++levels;
+  return levels;
+}
+
+OrderedReduction::OrderedReduction(Reduction reduction, DType type, uint64_t width,
+                                   std::byte* memory)
     : reduction_(reduction),
       type_(type),
-      size_(BytesOf(type, 1)),
+      size_(BytesOf(type, 1) * width),
+      width_(width),
       combine_(KernelOf(CombinerOf(reduction), type)),
       memory_(memory) {}
 
@@ -47,7 +55,7 @@ void OrderedReduction::AddAt(size_t level, const std::byte* elements, uint64_t c
     if (have < kLanes) {
       std::memcpy(at, elements, some * size_);
     } else {
-      combine_(at, elements, nullptr, at, some);
+      combine_(at, elements, nullptr, at, some * width_);
     }
     have += some;
     elements += some * size_;
@@ -60,7 +68,7 @@ void OrderedReduction::Close(size_t level) {
   const uint64_t used = std::min<uint64_t>(counts_[level], kLanes);
   for (uint64_t half = kLanes / 2; half > 0; half /= 2) {
     const uint64_t both = used > half ? std::min(half, used - half) : 0;
-    combine_(lanes, lanes + half * size_, nullptr, lanes, both);
+    combine_(lanes, lanes + half * size_, nullptr, lanes, both * width_);
   }
   counts_[level] = 0;
 }
@@ -72,7 +80,8 @@ void OrderedReduction::Finish(std::byte* out) {
   };
   if (!open_from(0)) {
     const uint64_t identity = IdentityOf(reduction_, type_);
-    std::memcpy(out, &identity, size_);
+    const size_t size = size_ / width_;
+    for (uint64_t i = 0; i < width_; ++i) std::memcpy(out + i * size, &identity, size);
     return;
   }
   for (size_t level = 0;; ++level) {

@@ -109,7 +109,7 @@ StepBuilder::Work* StepBuilder::AddFusion(const Program& program, absl::Span<con
   if (work.fusion.IsEmpty()) return nullptr;
   work.fusion.launch_elements =
       LaunchOf(CostOf(program), work.fusion.rows * std::max<uint64_t>(work.fusion.row, 1));
-  work.scratch = Scratch(work.fusion.ScratchBytes() * made_.options_.threads);
+  work.scratch = Scratch(work.fusion.ScratchBytes(made_.options_.threads));
   works.push_back(std::move(work));
   return &works.back();
 }

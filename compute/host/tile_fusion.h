@@ -5,16 +5,19 @@
 // is some whole rows, or a part of one row. A value has, for a tile, all its elements, one for each
 // row, one for each block of a row (scales), or one in all. Invariant: memory that is written is
 // read only by loads and links of the same tile, which come first, and by what runs before the
-// first tile.
+// first tile. If the elements of a result do not follow each other in memory, but those of many
+// results do, a tile is the same elements of many rows (Columns).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "compute/host/chain.h"
+#include "compute/host/column_reduction.h"
 #include "compute/host/kernels.h"
 #include "compute/host/run_control.h"
 #include "compute/host/view.h"
@@ -105,6 +108,9 @@ struct TileFusion {
   bool shares_bytes = false;   // two tiles may have elements in one byte: one thread must do both
   bool alone = false;          // one thread must do all tiles
 
+  // Set: the only op on all elements reduces them, and they are in the order that `columns` says.
+  std::optional<Columns> columns;
+
   uint64_t launch_elements =
       std::numeric_limits<uint64_t>::max();  // done by a thread before it asks
 
@@ -114,17 +120,23 @@ struct TileFusion {
   uint32_t memories = 0;
 
   bool IsEmpty() const { return rows == 0 || (row == 0 && !keeps_rows); }
-  // Scratch of one part.
-  uint64_t ScratchBytes() const;
-  // Runs in up to `parts` parts, with ScratchBytes() for each; the bits do not depend on how many.
-  // Half done if the run stops.
+  // Scratch for up to `parts` parts.
+  uint64_t ScratchBytes(size_t parts) const { return SharedBytes() + parts * PartBytes(); }
+  // Runs in up to `parts` parts, with ScratchBytes(parts); the bits do not depend on how many. Half
+  // done if the run stops.
   void Run(const RunMemory& run, std::byte* scratch, size_t parts, Workers* workers) const;
 
  private:
   uint64_t RegisterBytes() const;
-  // How many units parts can be made of. A unit is some whole rows, one row, or a tile of one row.
-  uint64_t Units() const;
-  void RunUnits(const RunMemory& run, std::byte* scratch, uint64_t begin, uint64_t end) const;
+  uint64_t PartBytes() const;
+  uint64_t SharedBytes() const;  // of all parts: what chunks of columns come to
+  // How many units parts can be made of. A unit is some whole rows, one row, a tile of one row, or
+  // `width` columns.
+  uint64_t Units(uint64_t width) const;
+  void RunUnits(const RunMemory& run, std::byte* scratch, uint64_t width, uint64_t begin,
+                uint64_t end) const;
+  // Columns too few for so many parts: these share the chunks.
+  void RunChunks(const RunMemory& run, std::byte* scratch, size_t parts, Workers& workers) const;
 };
 
 }  // namespace ferry::compute

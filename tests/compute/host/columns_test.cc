@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions whose results follow each other in memory, and moves across memory: the bits are the
+// reference's, whatever the shape and the number of threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/compute/host/host_runs.h"
+
+namespace ferry::compute {
+namespace {
+
+using testing::DifferenceOf;
+using testing::Parsed;
+using testing::RunOnHost;
+
+using ColumnDims = std::vector<int64_t>;
+
+std::string ShapeOf(const std::string& type, const ColumnDims& dims) {
+  return absl::StrCat(type, "[", absl::StrJoin(dims, ","), "]");
+}
+
+struct ColumnsCase {
+  ColumnDims dims;
+  ColumnDims reduced;
+};
+
+// Few columns and many, of parts of a vector, of several tiles, of several chunks, of none; leading
+// and middle dimensions, and two that are apart.
+const ColumnsCase kColumnsCases[] = {
+    {{300, 7}, {0}},       {{4097, 3}, {0}},      {{129, 140}, {0}},   {{20, 1100}, {0}},
+    {{5, 2600}, {0}},      {{12, 70, 5}, {1}},    {{3, 64, 300}, {1}}, {{6, 5, 4, 90}, {0, 2}},
+    {{40, 3, 50, 2}, {2}}, {{20, 30, 4}, {0, 1}}, {{0, 5}, {0}},       {{2, 0, 200}, {1}},
+    {{1, 128}, {0}},       {{100, 128, 1}, {0}}};
+
+ColumnDims KeptOf(const ColumnsCase& one) {
+  ColumnDims kept;
+  for (size_t d = 0; d < one.dims.size(); ++d) {
+    if (std::find(one.reduced.begin(), one.reduced.end(), static_cast<int64_t>(d)) ==
+        one.reduced.end()) {
+      kept.push_back(one.dims[d]);
+    }
+  }
+  return kept;
+}
+
+uint64_t RoomFor(const ColumnDims& dims) {
+  uint64_t elements = 1;
+  for (const int64_t dim : dims) elements *= static_cast<uint64_t>(dim);
+  return elements * 8 + 64;
+}
+
+std::string BeginOf(const ColumnsCase& one, const std::string& type) {
+  return absl::StrCat("program 1\nbuffer @x read ", RoomFor(one.dims), "\nbuffer @y write ",
+                      RoomFor(KeptOf(one)), "\n%x = input @x : ", ShapeOf(type, one.dims), "\n");
+}
+
+void ExpectAsReference(const std::string& text) {
+  SCOPED_TRACE(text);
+  const Program program = Parsed(text);
+  const std::vector<testing::Bytes> buffers = testing::RandomBuffers(program, 11);
+  EXPECT_EQ(DifferenceOf(program, buffers, 1), "");
+  EXPECT_TRUE(RunOnHost(program, buffers, 1) == RunOnHost(program, buffers, 3));
+}
+
+// All of `reductions` of the same values.
+void ExpectReductions(const ColumnsCase& one, const std::string& type,
+                      const std::vector<std::string>& reductions) {
+  const uint64_t room = RoomFor(KeptOf(one));
+  std::string text =
+      absl::StrCat("program 1\nbuffer @x read ", RoomFor(one.dims), "\nbuffer @y write ",
+                   room * reductions.size(), "\n%x = input @x : ", ShapeOf(type, one.dims), "\n");
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    absl::StrAppend(&text, "%y", i, " = reduce %x reduction=", reductions[i], " dimensions=[",
+                    absl::StrJoin(one.reduced, ","), "]\nstore @y, %y", i, " offset=", i * room,
+                    "\n");
+  }
+  ExpectAsReference(text);
+}
+
+TEST(ColumnsTest, ReductionsOfAllTypesAreAsTheReferenceSays) {
+  for (const std::string type : {"f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u16"}) {
+    for (const ColumnsCase& one : kColumnsCases) {
+      ExpectReductions(one, type, {"sum", "product", "max", "min"});
+    }
+  }
+  for (const ColumnsCase& one : kColumnsCases) ExpectReductions(one, "bool", {"any", "all"});
+}
+
+TEST(ColumnsTest, ChunksOfManyColumnsAreAsTheReferenceSays) {
+  for (const std::string type : {"f32", "bf16"}) {
+    ExpectReductions({{8193, 130}, {0}}, type, {"sum"});
+    ExpectReductions({{2, 4200, 60}, {1}}, type, {"sum"});
+  }
+}
+
+// Of few bits there are ties, and NaN of halves.
+TEST(ColumnsTest, ArgmaxIsTheFirstOfTheLargest) {
+  for (const std::string type : {"f32", "bf16", "f16", "i8", "u64"}) {
+    for (const ColumnsCase& one : kColumnsCases) {
+      if (one.reduced.size() > 1 || *std::min_element(one.dims.begin(), one.dims.end()) == 0) {
+        continue;
+      }
+      ExpectAsReference(absl::StrCat(BeginOf(one, type),
+                                     "%y = argmax %x dimension=", one.reduced[0], " : ",
+                                     ShapeOf("i32", KeptOf(one)), "\nstore @y, %y\n"));
+    }
+  }
+}
+
+// The sums are f32 unless the program says f64, and are rounded once.
+TEST(ColumnsTest, SumsAreMadeInTheTypeThatTheProgramSays) {
+  for (const std::string sum : {"f32", "f64"}) {
+    ExpectAsReference(absl::StrCat(
+        "program 1\nbuffer @x read 1400000\nbuffer @y write 600\n%x = input @x : bf16[5000,130]\n"
+        "%y = reduce %x reduction=sum dimensions=[0] accumulate=",
+        sum, "\nstore @y, %y\n"));
+  }
+}
+
+// What is seen through a transpose or a slice lies across too.
+TEST(ColumnsTest, ViewsThatLieAcross) {
+  const std::string begin =
+      "program 1\nbuffer @x read 1200000\nbuffer @y write 12000\n%x = input @x : f32[400,700]\n";
+  for (const std::string view :
+       {"%v = transpose %x permutation=[1,0]\n%y = reduce %v reduction=sum dimensions=[1]\n",
+        "%v = transpose %x permutation=[1,0]\n%y = reduce %v reduction=sum dimensions=[0]\n",
+        "%v = slice %x start=[3,5] limit=[390,600] step=[2,3]\n%y = reduce %v reduction=sum "
+        "dimensions=[0]\n",
+        "%v = reverse %x dimensions=[0,1]\n%y = reduce %v reduction=sum dimensions=[0]\n",
+        "%v = reshape %x : f32[20,100,140]\n%y = reduce %v reduction=sum dimensions=[1]\n"}) {
+    ExpectAsReference(absl::StrCat(begin, view, "store @y, %y\n"));
+  }
+}
+
+// What is done with the results, once a row: also into their own memory.
+TEST(ColumnsTest, ResultsAreUsedAtOnce) {
+  for (const ColumnDims& dims : {ColumnDims{700, 90}, ColumnDims{700, 900}}) {
+    const std::string rows = absl::StrCat("[", dims[1], "]");
+    ExpectAsReference(absl::StrCat(
+        "program 1\nbuffer @x read 2600000\nbuffer @y read_write 3600 donated\nbuffer @z write "
+        "3600\n"
+        "%x = input @x : ",
+        ShapeOf("f32", dims), "\n^m: %o = input @y : f32", rows,
+        "\n%s = reduce %x reduction=sum dimensions=[0]\n%a = multiply %s, %o\n%b = abs %a\n"
+        "store @z, %b\naccumulate @y, %s after ^m\n"));
+  }
+}
+
+}  // namespace
+}  // namespace ferry::compute
