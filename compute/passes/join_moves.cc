@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A move of a move, back to the value at which it begins: where the two are one op, they become it.
+// The same for products of moves.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -144,6 +145,28 @@ std::optional<Node> OpOf(const Moved& moved, const TensorType& from, const Tenso
   return node;
 }
 
+// Is a dense tensor matrices at equal distances, whose rows or columns are without gaps? Libraries
+// multiply no others. Lists of dimensions: of the matrices' number, of rows, of columns.
+bool IsMatrices(const TensorType& type, const std::vector<int64_t>& batch,
+                const std::vector<int64_t>& rows, const std::vector<int64_t>& columns) {
+  std::vector<int64_t> places(type.dims.size(), kNowhere);  // by dimension, those of 1 left out
+  int64_t last = kNowhere;
+  for (size_t d = 0; d < type.dims.size(); ++d) {
+    if (type.dims[d] != 1) places[d] = ++last;
+  }
+  for (const std::vector<int64_t>* list : {&batch, &rows, &columns}) {
+    int64_t before = kNowhere;
+    for (const int64_t d : *list) {
+      const int64_t place = places[static_cast<size_t>(d)];
+      if (place == kNowhere) continue;
+      if (before != kNowhere && place != before + 1) return false;
+      before = place;
+    }
+    if (list == &batch && before != kNowhere && before == last) return false;
+  }
+  return true;
+}
+
 class MoveJoiner {
  public:
   explicit MoveJoiner(const Program& program)
@@ -159,6 +182,9 @@ class MoveJoiner {
   void Copy(OpIndex index) {
     const Node& old = program_.nodes[index];
     Node node = copier_.Renumbered(index);
+    if (!fixed_[index] && old.op == Op::kDotGeneral) {
+      for (const size_t side : {0, 1}) JoinFactor(node, side);
+    }
     if (fixed_[index] || !IsJoined(old.op)) {
       copier_.Put(index, std::move(node));
       return;
@@ -193,6 +219,33 @@ class MoveJoiner {
     node.op = joined->op;
     node.operands = std::move(joined->operands);
     node.attributes = std::move(joined->attributes);
+  }
+
+  // Makes a product of a transpose one of what is transposed.
+  void JoinFactor(Node& product, size_t side) {
+    const auto at = moves_.find(product.operands[side]);
+    if (at == moves_.end()) return;
+    const Node& transpose = copier_.to().nodes[at->second];
+    if (transpose.op != Op::kTranspose) return;
+    const auto permutation = transpose.attributes.Ints(A::kPermutation);
+    const A lists[] = {side == 0 ? A::kLhsBatch : A::kRhsBatch,
+                       side == 0 ? A::kLhsContract : A::kRhsContract};
+    std::vector<int64_t> rows(permutation.begin(), permutation.end());
+    std::vector<int64_t> moved[2];
+    for (const size_t i : {0, 1}) {
+      for (const int64_t d : product.attributes.Ints(lists[i])) {
+        moved[i].push_back(permutation[static_cast<size_t>(d)]);
+        rows.erase(std::find(rows.begin(), rows.end(), moved[i].back()));
+      }
+    }
+    if (!std::is_sorted(rows.begin(), rows.end()) ||
+        !IsMatrices(TypeOf(transpose.operands[0]), moved[0], rows, moved[1])) {
+      return;
+    }
+    for (const size_t i : {0, 1}) {
+      if (!moved[i].empty()) product.attributes.Set(lists[i], std::move(moved[i]));
+    }
+    product.operands[side] = transpose.operands[0];
   }
 
   const Program& program_;

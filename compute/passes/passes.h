@@ -19,7 +19,8 @@ Program FoldConstants(const Program& program);
 // A reshape, broadcast_in_dim or transpose of another one becomes one of the value that the other
 // one moves, where one op does what both do: a broadcast of a broadcast is one broadcast, a
 // transpose of a transpose is one, or nothing. A broadcast or transpose that only adds, removes or
-// moves dimensions of 1 becomes a reshape.
+// moves dimensions of 1 becomes a reshape. A dot_general of a transpose becomes one of what is
+// transposed, if that is matrices as libraries take them.
 Program JoinMoves(const Program& program);
 
 // Of pure ops that are equal except for the label keeps the first, for its body and the bodies

@@ -318,6 +318,35 @@ TEST(GpuRunTest, ProductsOfALibraryAreAsTheReferenceSays) {
   CompareAll(programs, true);
 }
 
+// A factor's transpose is the library's: nothing is launched, and nothing is in memory for it.
+TEST(GpuRunTest, TransposedFactorsAreTheLibrarys) {
+  std::vector<Program> programs;
+  for (const char* factors : {"%x = input @x : bf16[64,32]\n"
+                              "%xt = transpose %x permutation=[1,0]\n"
+                              "%w = input @w : bf16[48,64]\n"
+                              "%wt = transpose %w permutation=[1,0]\n"
+                              "%p = dot_general %xt, %wt lhs_contract=[1] rhs_contract=[0]",
+                              "%x = input @x : bf16[1,64,2,16]\n"
+                              "%xt = transpose %x permutation=[0,2,1,3]\n"
+                              "%w = input @w : bf16[2,16,96]\n"
+                              "%wt = transpose %w permutation=[0,2,1]\n"
+                              "%p = dot_general %xt, %wt lhs_batch=[1] rhs_batch=[0] "
+                              "lhs_contract=[3] rhs_contract=[2]"}) {
+    const std::string text = factors;
+    const bool batched = absl::StrContains(text, "batch");
+    const std::string bytes = batched ? "4096\nbuffer @w read 6144\nbuffer @y write 24576"
+                                      : "4096\nbuffer @w read 6144\nbuffer @y write 3072";
+    programs.push_back(Simplify(testing::ParsedProgram(
+        "program 1\nbuffer @x read " + bytes + "\n" + text +
+        (batched ? " : bf16[2,1,64,96]" : " : bf16[32,48]") + "\nstore @y, %p\n")));
+    const GpuPlan plan = PlanOf(programs.back(), true);
+    EXPECT_EQ(plan.commands.size(), 1u) << ToText(plan);
+    EXPECT_EQ(Products(plan, plan.commands), 1) << ToText(plan);
+    EXPECT_EQ(plan.temporaries.size(), 1u) << "not only a workspace\n" << ToText(plan);
+  }
+  CompareAll(programs, true);
+}
+
 // Where tensor cores take scales, and the program lets them, nothing is dequantised.
 TEST(GpuRunTest, ScaledProductsAreNativeWhereTheyMayBe) {
   std::vector<Program> programs;

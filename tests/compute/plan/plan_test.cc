@@ -112,6 +112,16 @@ TEST(PlanTest, ABiasIsWrittenOverByWhatItIsAddedTo) {
                           [](const Binding& binding) { return !binding.slot; }));
 }
 
+TEST(PlanTest, ATransposedFactorIsReadAcross) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @w read 2048\nbuffer @y write 2048\n"
+      "%x = input @x : f32[16,16]\n%w = input @w : f32[32,16]\n"
+      "%xt = transpose %x permutation=[1,0]\n%wt = transpose %w permutation=[1,0]\n"
+      "%p = dot_general %xt, %wt lhs_contract=[1] rhs_contract=[0] \"p\"\nstore @y, %p\n");
+  EXPECT_EQ(StepsOf(plan), "product p");
+  EXPECT_EQ(plan.memory.bytes, 0u);
+}
+
 // x = f(transposed x) @ w: what it is read for is over before it is written.
 TEST(PlanTest, WhatIsReadElsewhereIsReadBeforeItIsWrittenOver) {
   const Plan plan = PlanOf(
@@ -295,7 +305,7 @@ TEST(PlanTest, SaysWhoHoldsMost) {
   const Plan plan = PlanOf(
       "buffer @x read 4096\nbuffer @y write 4096\n"
       "%x = input @x : f32[32,32]\n%a = abs %x \"first\"\n"
-      "%t = transpose %a permutation=[1,0] \"second\"\n"
+      "%t = cumulative_sum %a dimension=0 \"second\"\n"
       "%s = dot_general %t, %a lhs_contract=[1] rhs_contract=[0]\nstore @y, %s\n");
   EXPECT_EQ(plan.memory.bytes, 8192u);
   EXPECT_EQ(CheckFits(plan, 0, 8192, "host0"), absl::OkStatus());
