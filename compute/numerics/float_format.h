@@ -107,8 +107,8 @@ uint32_t EncodeAsE8M0(Float value, ConvertMode mode) {
   const uint32_t beyond = mode.overflow == Overflow::kSaturate ? kMax : kNan;
   const In in(value);
   if (in.magnitude > In::kInfinity) return kNan;
-  if (in.magnitude == In::kInfinity) return beyond;
   if (in.magnitude == 0 || in.negative) return mode.overflow == Overflow::kSaturate ? 0 : kNan;
+  if (in.magnitude == In::kInfinity) return beyond;
   if (value <= Float{0x1p-127}) return 0;
   // The exponent's field becomes the code; f32's subnormals above 2^-127 have the field 0 as is.
   const Bits moved = in.magnitude - (static_cast<Bits>(In::kBias - 127) << In::kMantissa);

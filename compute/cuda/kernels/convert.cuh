@@ -18,8 +18,8 @@ FERRY_DEVICE f8e8m0fnu EncodeScale(Float value, bool saturate, int rounding) {
   const u64 magnitude = bits & (kInfinity | kFraction);
   const u8 beyond = saturate ? 254 : 255;
   if (magnitude > kInfinity) return {255};
-  if (magnitude == kInfinity) return {beyond};
   if (magnitude == 0 || bits != magnitude) return {static_cast<u8>(saturate ? 0 : 255)};
+  if (magnitude == kInfinity) return {beyond};
   if (value <= static_cast<Float>(BitCast<f32>(0x00400000u))) return {0};
   // The exponent's field becomes the code; f32's subnormals above 2^-127 have the field 0 as is.
   const u64 moved = magnitude - kRebias;

@@ -123,6 +123,9 @@ constexpr ConvertMode kSaturate{Overflow::kSaturate};
 constexpr Excluded kPositiveNans{Kind::kPositiveNan, 4, 0x7F, 0x7F};
 constexpr Excluded kNegativeNans{Kind::kNegativeNan, 4, 0x7F, 0x7F};
 
+// Whatever is negative, -infinity too, becomes the least scale. CUDA encodes magnitudes.
+constexpr Excluded kInfinityAsScale{Kind::kInfinity, 2, 0xFE, 0x00};
+
 std::vector<EncodeCase> EncodeCases() {
   const auto e8m0 = [](Overflow overflow, ScaleRounding rounding, const char* column,
                        std::vector<Excluded> excluded) {
@@ -157,11 +160,11 @@ std::vector<EncodeCase> EncodeCases() {
        {{Kind::kPositiveNan, 4, 7, 7}, {Kind::kNegativeNan, 4, 7, 7}}},
       e8m0(Overflow::kNanOrInf, ScaleRounding::kNearestHalfUp, "ml_dtypes_default", {}),
       e8m0(Overflow::kSaturate, ScaleRounding::kNearestHalfUp, "ml_dtypes_saturate",
-           {{Kind::kInfinity, 2, 0xFE, 0xFE}}),
+           {kInfinityAsScale}),
       e8m0(Overflow::kSaturate, ScaleRounding::kFloor, "cuda_satfinite_rz(floor)",
-           {{Kind::kNegative, 2573, 0, 0}}),
+           {{Kind::kNegative, 2573, 0, 0}, kInfinityAsScale}),
       e8m0(Overflow::kSaturate, ScaleRounding::kCeil, "cuda_satfinite_rp(ceil)",
-           {{Kind::kNegative, 2573, 0, 0}}),
+           {{Kind::kNegative, 2573, 0, 0}, kInfinityAsScale}),
       e8m0(Overflow::kNanOrInf, ScaleRounding::kFloor, "cuda_nosat_rz",
            {{Kind::kZero, 2, 0xFF, 0xFF}, {Kind::kNegative, 2573, 0xFF, 0xFF}}),
       e8m0(Overflow::kNanOrInf, ScaleRounding::kCeil, "cuda_nosat_rp",

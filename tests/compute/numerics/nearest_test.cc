@@ -160,8 +160,9 @@ TEST(NearestTest, F64AndLongIntegersBecomeTheF32ThatTheProcessorMakes) {
 }
 
 TEST(NearestTest, ScalesRoundAsTheirModeSays) {
-  std::vector<float> floats = {0.0f, INFINITY, NAN, 0x1p-149f, 0x1.fffffep127f};
-  std::vector<double> doubles = {0.0, INFINITY, NAN, 0x1p-1074, 0x1p128, 0x1.8p127, 0x1p200};
+  std::vector<float> floats = {0.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, 0x1.fffffep127f};
+  std::vector<double> doubles = {0.0,       INFINITY, -INFINITY, NAN,
+                                 0x1p-1074, 0x1p128,  0x1.8p127, 0x1p200};
   for (int k = -130; k <= 127; ++k) {
     AddAround<float>(std::ldexp(1.0L, k), floats);
     AddAround<float>(std::ldexp(1.5L, k), floats);

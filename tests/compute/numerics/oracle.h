@@ -78,8 +78,8 @@ class NearestOracle {
 inline uint32_t EncodeE8M0(long double value, ConvertMode mode) {
   const bool saturate = mode.overflow == Overflow::kSaturate;
   if (std::isnan(value)) return 255;
+  if (value <= 0) return saturate ? 0 : 255;  // the nearest there is, also of -infinity
   if (std::isinf(value)) return saturate ? 254 : 255;
-  if (value <= 0) return saturate ? 0 : 255;
   int code = 0;
   while (code < 255 && std::ldexp(1.0L, code + 1 - 127) <= value) ++code;
   const long double below = std::ldexp(1.0L, code - 127);
