@@ -16,19 +16,33 @@ namespace ferry::compute {
 
 namespace cublaslt {
 
-inline constexpr int kSuccess = 0;  // cublasStatus_t
+inline constexpr int kSuccess = 0;       // cublasStatus_t
+inline constexpr int kInvalidValue = 7;  // also for attributes that an older library does not know
 inline constexpr int kNotSupported = 15;
 // cudaDataType_t
 inline constexpr int kF32 = 0;
 inline constexpr int kF64 = 1;
 inline constexpr int kF16 = 2;
 inline constexpr int kBF16 = 14;
+inline constexpr int kF8E4M3 = 28;
+inline constexpr int kF8E5M2 = 29;
+inline constexpr int kF4E2M1 = 33;
 // cublasComputeType_t. kComputeF32 makes no TF32 of f32: CUBLAS_COMPUTE_32F_FAST_TF32 (77) would.
 inline constexpr int kComputeF32 = 68;
 inline constexpr int kComputeF64 = 70;
-// cublasLtMatmulDescAttributes_t, each an i32: a cublasOperation_t, 0 as it is and 1 transposed.
-inline constexpr int kTransposeA = 3;
+// cublasLtMatmulDescAttributes_t, each an i32 but for the pointers.
+inline constexpr int kPointerMode = 2;  // a cublasLtPointerMode_t: where alpha and beta are
+inline constexpr int kTransposeA = 3;   // a cublasOperation_t, 0 as it is and 1 transposed
 inline constexpr int kTransposeB = 4;
+inline constexpr int kScalesA = 17;  // const void*, of the GPU
+inline constexpr int kScalesB = 18;
+inline constexpr int kScaleModeA = 31;  // a cublasLtMatmulMatrixScale_t; from CUDA 12.8 on
+inline constexpr int kScaleModeB = 32;
+// cublasLtPointerMode_t
+inline constexpr int kOnDevice = 1;
+// cublasLtMatmulMatrixScale_t: a scale for 16 elements of f4e2m1fn, or for 32 of 8 bits.
+inline constexpr int kScaleOf16 = 1;
+inline constexpr int kScaleOf32 = 2;
 // cublasLtMatrixLayoutAttribute_t
 inline constexpr int kBatchCount = 5;   // i32
 inline constexpr int kBatchStride = 6;  // i64, in elements

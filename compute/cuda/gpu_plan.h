@@ -70,6 +70,8 @@ struct GpuProduct {
   DType compute = DType::kF32;  // the type of the sums; no TF32 or other shortcuts
   bool adds = false;            // to what is in `result`, which is of the type of the sums then
   int64_t block = 0;            // elements for each scale; 0: there are no scales
+  // Two f32 in memory: what all of the result is multiplied with, and 0. Not set: nothing is.
+  std::optional<GpuPlace> factors;
   GpuMatrix left;
   GpuMatrix right;
   GpuMatrix result;
@@ -127,6 +129,8 @@ struct GpuOptions {
   bool first_tier = false;  // launches have a `first`, where that is possible
   // Whether tensor cores may take block scales, where a program allows it and they can.
   bool native_blocks = true;
+  // Numbers of the plan's steps whose block scales tensor cores do not take all the same.
+  absl::flat_hash_set<uint32_t> dequantized;
 };
 
 inline constexpr uint64_t kTemporaryAlignment = 1024;  // what TMA needs, which libraries use

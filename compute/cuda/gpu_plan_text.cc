@@ -68,6 +68,7 @@ void AppendCommands(const GpuPlan& plan, const std::vector<GpuCommand>& commands
                         " compute=", NameOf(product.compute));
         if (product.adds) text += " adds";
         if (product.block > 0) absl::StrAppend(&text, " block=", product.block);
+        if (product.factors) absl::StrAppend(&text, " times ", TextOf(plan, *product.factors));
         AppendAccumulation(command, text);
         absl::StrAppend(&text, " workspace ", TextOf(plan, product.workspace), " of ",
                         product.workspace_bytes);

@@ -59,9 +59,12 @@ class GpuPlanner {
   absl::Status AddSums(const Step& step, int64_t count, const TensorType& result,
                        const std::optional<GpuPlace>& place, GpuMatrix& sums,
                        std::vector<GpuCommand>& commands);
-  // What is after a product that a library has made: `sums`, which is still to be scaled or
+  // Puts the global scale of a product into memory for a library, as `factors` of `product`.
+  absl::Status AddGlobalScale(const Step& step, ValueId scale, GpuProduct& product,
+                              std::vector<GpuCommand>& commands);
+  // What is after a product that a library has made: its result, which is still to be scaled or
   // converted, goes where `sinks` put it.
-  absl::Status AddAfterProduct(const Step& step, const Node& product, const GpuMatrix& sums,
+  absl::Status AddAfterProduct(const Step& step, const Node& node, const GpuProduct& product,
                                const std::vector<const Node*>& sinks,
                                std::vector<GpuCommand>& commands);
   absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,

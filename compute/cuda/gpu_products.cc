@@ -146,9 +146,9 @@ bool HasGlobalScale(const Node& product) {
   return product.op == Op::kBlockScaledDot && product.operands.size() > 4;
 }
 
-// Is a dense store of the product, as it is, all that is done with it?
-bool IsOnlyStored(const Node& product, const std::vector<const Node*>& sinks) {
-  return !HasGlobalScale(product) && sinks.size() == 1 && sinks[0]->op == Op::kStore &&
+// Is a dense store of the product, as a library makes it, all that is done with it?
+bool IsOnlyStored(const Node& product, bool native, const std::vector<const Node*>& sinks) {
+  return (native || !HasGlobalScale(product)) && sinks.size() == 1 && sinks[0]->op == Op::kStore &&
          sinks[0]->operands[0] == product.first_result && !sinks[0]->attributes.Has(A::kStrides);
 }
 
@@ -240,7 +240,8 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
 
 // May tensor cores take the scales as they are?
 bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
-  if (!options_.native_blocks || !made_.arch.block_scales || product.op != Op::kBlockScaledDot ||
+  if (!options_.native_blocks || options_.dequantized.contains(step_) || !made_.arch.block_scales ||
+      product.op != Op::kBlockScaledDot ||
       program.numerics.accumulation != Accumulation::kNativeBlock || product.operands.size() < 4) {
     return false;
   }
@@ -297,6 +298,9 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   if (!pieces) return false;
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
+  if (native && HasGlobalScale(node)) {
+    RETURN_IF_ERROR(AddGlobalScale(step, node.operands[4], product, commands));
+  }
   // Its result is where it is to be, or in memory for what is after it.
   std::vector<const Node*> sinks;
   for (const Node& other : program.nodes) {
@@ -306,7 +310,7 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
                         (pieces->one() && !native && result.dtype == product.left.type) ||
                         (native && result.dtype == DType::kBF16);
   std::optional<GpuPlace> place;
-  if (has_type && IsOnlyStored(node, sinks)) {
+  if (has_type && IsOnlyStored(node, native, sinks)) {
     product.result.type = result.dtype;
     place = PlaceOfResult(step, product, *sinks[0]);
   }
@@ -330,7 +334,7 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
     RETURN_IF_ERROR(AddSums(step, pieces->sums, result, place, product.result, commands));
   }
   if (place) return true;
-  RETURN_IF_ERROR(AddAfterProduct(step, node, product.result, sinks, commands));
+  RETURN_IF_ERROR(AddAfterProduct(step, node, product, sinks, commands));
   return true;
 }
 
@@ -366,11 +370,40 @@ absl::Status GpuPlanner::AddSums(const Step& step, int64_t count, const TensorTy
   return AddKernel(adds, {from, sums.place}, commands, step.label);
 }
 
-absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node, const GpuMatrix& sums,
+absl::Status GpuPlanner::AddGlobalScale(const Step& step, ValueId scale, GpuProduct& product,
+                                        std::vector<GpuCommand>& commands) {
+  constexpr uint64_t kBytes = 2 * sizeof(float);
+  const TensorType number = {DType::kF32, {}};
+  Part part(step.program);
+  Program& made = part.program();
+  ValueId value = part.Take(scale);
+  if (made.types[value] != number) {
+    value = made.Result(made.Append(Elementwise(Op::kConvert, {value}), {number}));
+  }
+  Node zero;
+  zero.op = Op::kConstant;
+  zero.attributes.Set(A::kSplat, std::string(sizeof(float), '\0'));
+  const ValueId nothing = made.Result(made.Append(std::move(zero), {number}));
+  const uint32_t buffer = part.AddBuffer(kBytes);
+  for (const ValueId each : {value, nothing}) {
+    Node store = Elementwise(Op::kStore, {each});
+    store.buffers = {buffer};
+    if (each == nothing) store.attributes.Set(A::kOffset, int64_t{sizeof(float)});
+    made.Append(std::move(store), {});
+  }
+  std::vector<GpuPlace> places;
+  for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
+  places.push_back(Temporary(kBytes, "a global scale"));
+  product.factors = places.back();
+  return AddKernel(made, std::move(places), commands, step.label);
+}
+
+absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node,
+                                         const GpuProduct& product,
                                          const std::vector<const Node*>& sinks,
                                          std::vector<GpuCommand>& commands) {
   const TensorType& result = step.program.types[node.first_result];
-  const TensorType summed = {sums.type, result.dims};
+  const TensorType summed = {product.result.type, result.dims};
   Part rest(step.program);
   Program& made = rest.program();
   Node input;
@@ -382,7 +415,7 @@ absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node, con
     const TensorType converted = {type, made.types[from].dims};
     return made.Result(made.Append(Elementwise(Op::kConvert, {from}), {converted}));
   };
-  if (HasGlobalScale(node)) {  // rounded once
+  if (HasGlobalScale(node) && !product.factors) {  // rounded once
     value = convert(value, DType::kF64);
     const ValueId factor = convert(rest.Take(node.operands[4]), DType::kF64);
     Node spread = Elementwise(Op::kBroadcastInDim, {factor});
@@ -393,7 +426,7 @@ absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node, con
   for (const Node* sink : sinks) rest.Put(*sink);
   std::vector<GpuPlace> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  places.push_back(sums.place);
+  places.push_back(product.result.place);
   return AddKernel(made, std::move(places), commands, step.label);
 }
 

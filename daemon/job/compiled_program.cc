@@ -135,6 +135,8 @@ absl::Status MakeFor(const Target& target, const compute::Program& simplified,
   if (target.gpu) {
     ASSIGN_OR_RETURN(made.gpu, compute::GpuProgram::Make(simplified, *target.gpu, *target.kernels,
                                                          target.multiplier));
+    // Only that GPU's library was tried for block scales.
+    if (made.gpu->native_blocks()) made.target = target.own_name();
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(
@@ -147,8 +149,8 @@ absl::Status MakeFor(const Target& target, const compute::Program& simplified,
 std::string HowItRuns(const CompiledProgram& made, const JobLimits& limits) {
   if (made.host) return absl::StrCat("threads ", limits.threads, "\n");
   const std::string& multiplier = made.gpu->multiplier();
-  return absl::StrCat("gpu ", made.target, ", ", made.gpu->plan().kernels.size(), " kernels",
-                      multiplier.empty() ? "" : ", products by ", multiplier, "\n");
+  return absl::StrCat("gpu ", made.gpu->plan().arch.name, ", ", made.gpu->plan().kernels.size(),
+                      " kernels", multiplier.empty() ? "" : ", products by ", multiplier, "\n");
 }
 
 CompileResult Make(const compute::Program& program, const JobLimits& limits, const Target& target) {

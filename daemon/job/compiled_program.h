@@ -50,7 +50,7 @@ using ProgramSource = std::variant<std::string, compute::Program>;
 // A program that is ready to run on this daemon.
 struct CompiledProgram {
   std::string fingerprint;  // 32 bytes
-  std::string target;       // what runs it: Target::name
+  std::string target;       // what runs it: Target::name, or own_name if only that GPU does
   std::vector<compute::Buffer> buffers;
   // From a buffer's name to its index in `buffers`
   absl::flat_hash_map<std::string, size_t> by_name;
@@ -90,8 +90,11 @@ struct Target {
   // Who multiplies matrices on the GPU that the program is compiled for; null: our own kernels do.
   // Used as `kernels`.
   compute::GpuMultiplier* multiplier = nullptr;
+  std::string uuid;  // of that GPU, as nvidia-smi prints it
 
   std::string name() const { return gpu ? std::string(gpu->name) : "host"; }
+  // For programs that no other GPU of the architecture may run.
+  std::string own_name() const { return uuid.empty() ? name() : name() + " " + uuid; }
 };
 
 struct CompileResult {
@@ -118,6 +121,12 @@ class ProgramCache {
   // Null if no program of this fingerprint is kept for this target.
   std::shared_ptr<const CompiledProgram> Find(const std::string& fingerprint,
                                               const std::string& target);
+  // That for the target's own name, else that for its name.
+  std::shared_ptr<const CompiledProgram> FindFor(const std::string& fingerprint,
+                                                 const Target& target) {
+    std::shared_ptr<const CompiledProgram> own = Find(fingerprint, target.own_name());
+    return own != nullptr ? own : Find(fingerprint, target.name());
+  }
   // Most recently used first.
   const std::list<std::shared_ptr<const CompiledProgram>>& programs() const { return programs_; }
 

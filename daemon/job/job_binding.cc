@@ -319,7 +319,7 @@ std::vector<BoundJob> BindJobs(const Session& session, const PostBatch& batch, P
         continue;
       }
     }
-    std::shared_ptr<const CompiledProgram> program = cache.Find(job.fingerprint, target.name());
+    std::shared_ptr<const CompiledProgram> program = cache.FindFor(job.fingerprint, target);
     if (program == nullptr) {
       violations.push_back(
           {absl::StrCat("runs[", run, "].fingerprint"),

@@ -76,7 +76,7 @@ Target JobTable::TargetOf(GlobalDeviceId id) const {
   const CudaDevice* const gpu = devices_.Find(id)->gpu;
   if (gpu == nullptr) return {};
   return {*compute::GpuArchOf(gpu->info().major, gpu->info().minor), homes_.kernels, homes_.barred,
-          homes_.gpus.at(id).multiplier};
+          homes_.gpus.at(id).multiplier, gpu->info().uuid_text()};
 }
 
 void JobTable::CheckAlignment(const std::vector<BoundJob>& bound,

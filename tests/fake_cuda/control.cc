@@ -38,6 +38,8 @@ void Apply(Settings& settings, const std::string& text) {
       settings.no_rdma = number != 0;
     } else if (key == "no_flush") {
       settings.no_flush = number != 0;
+    } else if (key == "capability") {
+      settings.capability = static_cast<int>(number);
     } else if (key == "no_stores") {
       settings.no_stores = number != 0;
     } else if (key == "nvlinks") {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,25 +14,22 @@
 #include <string>
 #include <vector>
 
+#include "cublaslt_work.h"
 #include "fake_cublaslt.h"
 
 namespace {
+
+using namespace fake_cublaslt;  // NOLINT: all of it is this file's
 
 constexpr int kSuccess = 0;
 constexpr int kNotInitialized = 1;
 constexpr int kInvalidValue = 7;
 constexpr int kExecutionFailed = 13;
 constexpr int kNotSupported = 15;
-enum Type : int { kF32 = 0, kF64 = 1, kF16 = 2, kBF16 = 14 };
-constexpr int kComputeF32 = 68;
-constexpr int kComputeF64 = 70;
-constexpr uint64_t kMark = 0xFE2247;  // of an algorithm that the fake has chosen
+constexpr uint64_t kFirstWithScales = 120800;  // versions
+constexpr uint64_t kMark = 0xFE2247;           // of an algorithm that the fake has chosen
 constexpr uint64_t kWorkspace = 4096;
 
-struct Settings {
-  uint64_t version = 130100, cuda = 13000, no_choice = 0, fail_create = 0, fail_queue = 0;
-  uint64_t no_type = ~uint64_t{0};
-};
 struct State {
   std::mutex mutex;  // guards `settings`
   Settings settings;
@@ -51,6 +47,10 @@ void Apply(Settings& settings, const std::string& text) {
     if (name == "cuda") settings.cuda = value;
     if (name == "no_choice") settings.no_choice = value;
     if (name == "no_type") settings.no_type = value;
+    if (name == "no_blocks") settings.no_blocks = value;
+    if (name == "drop_alpha") settings.drop_alpha = value;
+    if (name == "ignore_scales") settings.ignore_scales = value;
+    if (name == "plain_scales") settings.plain_scales = value;
     if (name == "fail_create") settings.fail_create = value;
     if (name == "fail_queue") settings.fail_queue = value;
   }
@@ -87,13 +87,12 @@ struct Product : Counted {
   int compute = 0;
   int transpose_a = 0;
   int transpose_b = 0;
+  int on_device = 0;  // alpha and beta are the GPU's
+  int modes[2] = {};  // of the scales of A and B
+  const void* scales[2] = {};
+  bool has_scales() const { return modes[0] != kNoScales || modes[1] != kNoScales; }
 };
-struct Layout : Counted {
-  int type = 0;
-  uint64_t rows = 0, columns = 0;
-  int64_t stride = 0, batch_stride = 0;
-  int batches = 1;
-};
+struct Layout : Counted, Shape {};
 struct Preference : Counted {
   uint64_t workspace = 0;
   uint32_t reductions = 7;
@@ -113,116 +112,6 @@ void Read(const void* value, size_t bytes, T& to) {
   memcpy(&to, value, sizeof(T));
 }
 
-size_t SizeOf(int type) { return type == kF64 ? 8 : type == kF32 ? 4 : 2; }
-
-double ValueAt(int type, const std::byte* memory, int64_t index) {
-  const std::byte* const at = memory + index * static_cast<int64_t>(SizeOf(type));
-  if (type == kF64) {
-    double value;
-    memcpy(&value, at, sizeof(value));
-    return value;
-  }
-  if (type == kF16) {
-    _Float16 value;
-    memcpy(&value, at, sizeof(value));
-    return static_cast<double>(value);
-  }
-  uint32_t bits = 0;
-  memcpy(&bits, at, SizeOf(type));
-  if (type == kBF16) bits <<= 16;
-  float value;
-  memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-void Put(int type, double value, std::byte* memory, int64_t index) {
-  std::byte* const at = memory + index * static_cast<int64_t>(SizeOf(type));
-  if (type == kF64) {
-    memcpy(at, &value, sizeof(value));
-    return;
-  }
-  const auto narrow = static_cast<float>(value);
-  uint32_t bits;
-  memcpy(&bits, &narrow, sizeof(bits));
-  if (type != kF32 && std::isnan(narrow)) {
-    bits = 0x7FFF;
-  } else if (type == kF16) {
-    const auto half = static_cast<_Float16>(narrow);
-    memcpy(&bits, &half, sizeof(half));
-  } else if (type == kBF16) {
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-  }
-  memcpy(at, &bits, SizeOf(type));
-}
-
-// A sum that tensor cores make: two bits more than f32 has, and no rounding.
-double Cut(double sum) {
-  if (sum == 0 || !std::isfinite(sum)) return sum;
-  int exponent = 0;
-  std::frexp(sum, &exponent);
-  const double unit = std::ldexp(1.0, std::max(exponent - 26, -149));
-  return std::trunc(sum / unit) * unit;
-}
-
-struct Side {
-  Layout layout;
-  bool transposed = false;
-  const std::byte* memory = nullptr;
-
-  int64_t rows() const { return static_cast<int64_t>(transposed ? layout.columns : layout.rows); }
-  int64_t columns() const {
-    return static_cast<int64_t>(transposed ? layout.rows : layout.columns);
-  }
-  double At(int64_t batch, int64_t row, int64_t column) const {
-    if (transposed) std::swap(row, column);
-    return ValueAt(layout.type, memory, batch * layout.batch_stride + column * layout.stride + row);
-  }
-};
-
-struct Work {
-  int compute = 0;
-  bool rough = false;  // partial sums may be of the result's type
-  double alpha = 0, beta = 0;
-  Side a, b;
-  Layout result;
-  std::byte* to = nullptr;
-  std::byte* workspace = nullptr;
-  size_t workspace_bytes = 0;
-};
-
-double SumOf(const Work& work, int64_t batch, int64_t i, int64_t j) {
-  const int64_t depth = work.a.columns();
-  const bool narrow = SizeOf(work.a.layout.type) == 2;
-  double sum = 0;
-  for (int64_t k = 0; k < depth;) {
-    double terms = 0;
-    const int64_t end = narrow ? std::min<int64_t>(k + 16, depth) : k + 1;
-    for (; k < end; ++k) terms += work.a.At(batch, i, k) * work.b.At(batch, k, j);
-    sum += terms;
-    if (work.compute == kComputeF32) sum = narrow ? Cut(sum) : static_cast<float>(sum);
-    if (work.rough && k % 256 == 0) {
-      std::byte partial[sizeof(double)];
-      Put(work.result.type, sum, partial, 0);
-      sum = ValueAt(work.result.type, partial, 0);
-    }
-  }
-  return sum;
-}
-
-void Multiply(const Work& work) {
-  memset(work.workspace, 0x5A, work.workspace_bytes);
-  for (int batch = 0; batch < work.result.batches; ++batch) {
-    for (int64_t j = 0; j < static_cast<int64_t>(work.result.columns); ++j) {
-      for (int64_t i = 0; i < static_cast<int64_t>(work.result.rows); ++i) {
-        const int64_t at = batch * work.result.batch_stride + j * work.result.stride + i;
-        double made = work.alpha * SumOf(work, batch, i, j);
-        if (work.beta != 0) made += work.beta * ValueAt(work.result.type, work.to, at);
-        Put(work.result.type, made, work.to, at);
-      }
-    }
-  }
-}
-
 void CheckLayout(const Layout& layout, const char* name) {
   if (layout.stride < static_cast<int64_t>(layout.rows)) {
     Story(std::string(name) + " has columns of " + std::to_string(layout.rows) + " elements, " +
@@ -234,19 +123,20 @@ void CheckLayout(const Layout& layout, const char* name) {
 }
 
 // Where the last element of the matrices ends, in bytes.
-size_t EndOf(const Layout& layout) {
+size_t EndOf(const Shape& layout) {
   const int64_t last = (layout.batches - 1) * layout.batch_stride +
                        (static_cast<int64_t>(layout.columns) - 1) * layout.stride +
                        static_cast<int64_t>(layout.rows);
-  return static_cast<size_t>(last) * SizeOf(layout.type);
+  return (static_cast<size_t>(last) * BitsOf(layout.type) + 7) / 8;
 }
 
 // What an algorithm was chosen for.
-uint64_t ShapeOf(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
+uint64_t ShapeOf(const Product& product, const Shape& a, const Shape& b, const Shape& d) {
   uint64_t shape = static_cast<uint64_t>(product.compute);
   const auto mix = [&](uint64_t value) { shape = (shape ^ value) * 0x9E3779B97F4A7C15; };
   mix(static_cast<uint64_t>(product.transpose_a * 2 + product.transpose_b));
-  for (const Layout* layout : {&a, &b, &d}) {
+  mix(static_cast<uint64_t>(product.on_device * 100 + product.modes[0] * 10 + product.modes[1]));
+  for (const Shape* layout : {&a, &b, &d}) {
     mix(static_cast<uint64_t>(layout->type));
     mix(layout->rows);
     mix(layout->columns);
@@ -257,8 +147,23 @@ uint64_t ShapeOf(const Product& product, const Layout& a, const Layout& b, const
   return shape;
 }
 
+// Rows of whole blocks, in memory one after the other, and dimensions that are multiples of 16.
+bool SupportedBlocks(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
+  if (SettingsNow().no_blocks != 0 || product.modes[0] != product.modes[1]) return false;
+  const bool of_16 = product.modes[0] == kOf16;
+  for (const Layout* side : {&a, &b}) {
+    const bool small = side->type == kE2M1;
+    if (small != of_16 || (!small && side->type != kE4M3 && side->type != kE5M2)) return false;
+    if (side->rows % 32 != 0 || side->columns % 16 != 0 || side->batches != 1) return false;
+  }
+  return product.transpose_a == 1 && product.transpose_b == 0 &&
+         (a.type != kE5M2 || b.type != kE5M2) &&
+         (d.type == kF32 || d.type == kF16 || d.type == kBF16);
+}
+
 bool Supported(const Product& product, const Layout& a, const Layout& b, const Layout& d) {
-  if (a.type != b.type) return false;
+  if (product.has_scales()) return SupportedBlocks(product, a, b, d);
+  if (a.type != b.type || BitsOf(a.type) < 16) return false;
   if (product.compute == kComputeF64) return a.type == kF64 && d.type == kF64;
   return a.type != kF64 && (d.type == kF32 || d.type == a.type);
 }
@@ -335,15 +240,33 @@ int cublasLtMatmulDescDestroy(void* made) {
 }
 
 int cublasLtMatmulDescSetAttribute(void* made, int attribute, const void* value, size_t bytes) {
-  if (attribute != 3 && attribute != 4) return kInvalidValue;
-  Read(value, bytes,
-       attribute == 3 ? As<Product>(made).transpose_a : As<Product>(made).transpose_b);
+  auto& product = As<Product>(made);
+  if (attribute == 2) {
+    Read(value, bytes, product.on_device);
+    return product.on_device == 0 || product.on_device == 1 ? kSuccess : kInvalidValue;
+  }
+  if (attribute == 3 || attribute == 4) {
+    Read(value, bytes, attribute == 3 ? product.transpose_a : product.transpose_b);
+    return kSuccess;
+  }
+  if (attribute == 17 || attribute == 18) {
+    Read(value, bytes, product.scales[attribute - 17]);
+    return kSuccess;
+  }
+  if ((attribute != 31 && attribute != 32) || SettingsNow().version < kFirstWithScales) {
+    return kInvalidValue;
+  }
+  Read(value, bytes, product.modes[attribute - 31]);
   return kSuccess;
 }
 
 int cublasLtMatrixLayoutCreate(void** made, int type, uint64_t rows, uint64_t columns,
                                int64_t stride) {
-  if (type != kF32 && type != kF64 && type != kF16 && type != kBF16) return kNotSupported;
+  const bool eight = type == kE4M3 || type == kE5M2;
+  if (type != kF32 && type != kF64 && type != kF16 && type != kBF16 && type != kE2M1 && !eight) {
+    return kNotSupported;
+  }
+  if (type == kE2M1 && SettingsNow().version < kFirstWithScales) return kInvalidValue;
   auto layout = std::make_unique<Layout>();
   layout->type = type;
   layout->rows = rows;
@@ -438,16 +361,32 @@ int cublasLtMatmul(void* handle, void* product, const void* alpha, const void* a
   const auto& of = As<Product>(product);
   auto work = std::make_unique<Work>();
   work->compute = of.compute;
-  work->a = {As<Layout>(a_layout), of.transpose_a != 0, static_cast<const std::byte*>(a)};
-  work->b = {As<Layout>(b_layout), of.transpose_b != 0, static_cast<const std::byte*>(b)};
+  work->a = {As<Layout>(a_layout), of.transpose_a != 0, static_cast<const std::byte*>(a),
+             of.modes[0], static_cast<const std::byte*>(of.scales[0])};
+  work->b = {As<Layout>(b_layout), of.transpose_b != 0, static_cast<const std::byte*>(b),
+             of.modes[1], static_cast<const std::byte*>(of.scales[1])};
+  work->settings = SettingsNow();
   work->result = As<Layout>(d_layout);
   work->to = static_cast<std::byte*>(d);
   work->workspace = static_cast<std::byte*>(workspace);
   work->workspace_bytes = algorithm[6];
   work->rough = algorithm[7] != 0;
-  const int scale = of.compute == kComputeF64 ? kF64 : kF32;
-  work->alpha = ValueAt(scale, static_cast<const std::byte*>(alpha), 0);
-  work->beta = ValueAt(scale, static_cast<const std::byte*>(beta), 0);
+  work->scale = of.compute == kComputeF64 ? kF64 : kF32;
+  work->on_device = of.on_device != 0;
+  if (alpha == nullptr || beta == nullptr) Story("no factors");
+  if (work->on_device) {
+    work->device_alpha = static_cast<const std::byte*>(alpha);
+    work->device_beta = static_cast<const std::byte*>(beta);
+  } else {
+    work->alpha = ValueAt(work->scale, static_cast<const std::byte*>(alpha), 0);
+    work->beta = ValueAt(work->scale, static_cast<const std::byte*>(beta), 0);
+  }
+  for (const void* scales : of.scales) {
+    if (!of.has_scales()) break;
+    if (scales == nullptr || reinterpret_cast<uintptr_t>(scales) % 16 != 0) {
+      Story("scales that are nowhere, or not aligned");
+    }
+  }
   if (algorithm[0] != kMark ||
       algorithm[1] != ShapeOf(of, work->a.layout, work->b.layout, work->result)) {
     Story("an algorithm that was not chosen for this product");

@@ -214,13 +214,15 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       *value = 132;
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-      *value = 9;
+      *value = settings.capability / 10;
       break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
       if (settings.version < 12020) return CUDA_ERROR_INVALID_VALUE;
       *value = settings.virtual_gpus ? -1 : NumaNodeOf(Get().visible[static_cast<size_t>(device)]);
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = settings.capability % 10;
+      break;
     case CU_DEVICE_ATTRIBUTE_INTEGRATED:
       *value = 0;
       break;

@@ -9,6 +9,10 @@
 //   cuda=N           of which CUDA it is (default 13000)
 //   no_choice=1      it has no way to multiply
 //   no_type=N        nor one whose result is of this cudaDataType; -1: of none (the default)
+//   no_blocks=1      nor one of blocks with scales, as on GPUs before Blackwell
+//   drop_alpha=1     products of blocks with scales are multiplied with 1, whatever alpha is
+//   ignore_scales=1  the scales of blocks are taken for 1
+//   plain_scales=1   scales are taken as if they were not swizzled
 //   fail_create=1    no handle can be made
 //   fail_queue=N     the Nth product from now is refused
 #pragma once

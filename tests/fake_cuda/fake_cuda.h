@@ -7,6 +7,7 @@
 //   seed=N           part of all UUIDs: tests that run side by side use different ones
 //   memory_mib=N     memory of each GPU (default 1024), which one process may allocate
 //   version=N        of the driver (default 13000)
+//   capability=N     compute capability of each GPU (default 90, which is 9.0)
 //   no_peer=1        no GPU reaches another one's memory
 //   ipc_at_home=1    memory of an IPC handle can be touched only by the GPU in whose context it is
 //                    open; else copies by other GPUs work, as the real driver's slow way through

@@ -36,6 +36,7 @@ struct Settings {
   bool no_rdma = false;
   bool no_flush = false;
   bool no_stores = false;
+  int capability = 90;
   int nvlinks = 18;
   int nvlinks_down = 0;
   bool nvswitch = false;

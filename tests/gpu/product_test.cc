@@ -69,9 +69,9 @@ class GpuProductTest : public GpuTest {
   static constexpr uint64_t kPlace = 4096;
 
   // A daemon whose programs' buffers have so much memory.
-  bool Open(uint64_t bytes, std::vector<std::string> environment = {}) {
-    if (!Need(1)) return false;
-    StartNodes(1, 1, "", std::move(environment));
+  bool Open(uint64_t bytes, std::vector<std::string> environment = {}, int gpus = 1) {
+    if (!Need(gpus)) return false;
+    StartNodes(1, gpus, "", std::move(environment));
     return OpenEnd(bytes);
   }
   bool OpenEnd(uint64_t bytes) {
@@ -328,6 +328,38 @@ TEST_F(GpuProductTest, WhatTheLibraryRefusesIsMultipliedAllTheSame) {
   EXPECT_THAT(plan_, HasSubstr("products by our own kernels (multiply 1 x [24,40] by [40,18], "));
   EXPECT_THAT(plan_, HasSubstr("by cuBLASLt 13.1.0: CUBLAS_STATUS_NOT_SUPPORTED)"));
   Multiply({1, 24, 40, 18, "bf16", "f32"}, Among(-1, 1, 21), Among(-1, 1, 22));
+}
+
+// Tensor cores take block scales only on a GPU whose library was tried.
+TEST_F(GpuProductTest, BlockScalesAreOfTheGpuThatTheProgramWasCompiledFor) {
+  if (!NeedFake() || !Open(1 << 20, FakeWith("capability=100"), 2)) return;
+  const std::string text =
+      "program 1\naccumulation native_block\nbuffer @x read 1024\nbuffer @w read 1024\n"
+      "buffer @s read 32\nbuffer @t read 32\nbuffer @y write 1024\n"
+      "%x = input @x : f8e4m3fn[16,64]\n%w = input @w : f8e4m3fn[16,64]\n"
+      "%s = input @s : f8e8m0fnu[16,2]\n%t = input @t : f8e8m0fnu[16,2]\n"
+      "%p = block_scaled_dot %x, %w, %s, %t block=32 : f32[16,16]\nstore @y, %p\n";
+  const std::vector<std::string> names = {"x", "w", "s", "t", "y"};
+  const std::vector<Bytes> contents = {
+      fc::testing::ElementsOf(DType::kF8E4M3FN, Among(-1, 1, 23)(1024)),
+      fc::testing::ElementsOf(DType::kF8E4M3FN, Among(-1, 1, 24)(1024)), Bytes(32, std::byte{126}),
+      Bytes(32, std::byte{125}), Bytes(1024)};
+  std::vector<fc::testing::Memory> reference(contents.begin(), contents.end());
+  fc::testing::Evaluate(fc::testing::ParsedProgram(text), reference);
+  const std::vector<Bytes> got = RunOnGpu(text, contents, names);
+  EXPECT_THAT(plan_, HasSubstr("gpu sm_100a, 1 kernels, products by cuBLASLt 13.1.0, block scales "
+                               "by tensor cores\n"));
+  EXPECT_EQ(reference[4].DifferenceOf(got[4]), "");
+  // The other GPU runs it once it is compiled for that.
+  const Program first = Must(Program::Compile(end_.session, end_.device, text));
+  end_.device = nodes().Gpu(0, 1);
+  end_.arena = Must(end_.session.CreateArena(end_.device, bytes_));
+  stream_ = MakeStream(end_);
+  const auto refused = RunPrograms(end_.session, end_.device, {first.Run({})});
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("no program of this fingerprint is kept for sm_100a"));
+  const std::vector<Bytes> other = RunOnGpu(text, contents, names);
+  EXPECT_EQ(other[4], got[4]);
 }
 
 // Infinities and what is not a number, to the bit of the reference where bits are promised.

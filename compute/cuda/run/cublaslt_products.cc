@@ -21,6 +21,12 @@ int LtTypeOf(DType type) {
       return cublaslt::kF16;
     case DType::kBF16:
       return cublaslt::kBF16;
+    case DType::kF8E4M3FN:
+      return cublaslt::kF8E4M3;
+    case DType::kF8E5M2:
+      return cublaslt::kF8E5M2;
+    case DType::kF4E2M1FN:
+      return cublaslt::kF4E2M1;
     default:
       return -1;
   }
@@ -50,10 +56,14 @@ std::string TextOf(const GpuMatrix& matrix) {
 }
 
 std::string TextOf(const GpuProduct& product) {
-  return absl::StrCat("multiply ", product.batches, " x [", product.m, ",", product.k, "] by [",
-                      product.k, ",", product.n, "], ", TextOf(product.left), " by ",
-                      TextOf(product.right), " to ", TextOf(product.result), ", sums of ",
-                      NameOf(product.compute), ", workspace ", product.workspace_bytes);
+  return absl::StrCat(
+      "multiply ", product.batches, " x [", product.m, ",", product.k, "] by [", product.k, ",",
+      product.n, "], ", TextOf(product.left), " by ", TextOf(product.right), " to ",
+      TextOf(product.result), ", sums of ", NameOf(product.compute),
+      product.block == 0 ? ""
+                         : absl::StrCat(", scales of ", NameOf(product.left.scale_type),
+                                        " for blocks of ", product.block),
+      product.factors ? ", times a number" : "", ", workspace ", product.workspace_bytes);
 }
 
 constexpr char kWhatToDo[] =
@@ -110,8 +120,12 @@ CublasLtProducts::Key CublasLtProducts::KeyOf(const GpuProduct& product) {
              product.n,
              product.k,
              static_cast<int64_t>(product.compute),
-             static_cast<int64_t>(product.workspace_bytes)};
-  size_t at = 6;
+             static_cast<int64_t>(product.workspace_bytes),
+             product.block,
+             static_cast<int64_t>(product.left.scale_type),
+             static_cast<int64_t>(product.right.scale_type),
+             product.factors ? 1 : 0};
+  size_t at = 10;
   for (const GpuMatrix* matrix : {&product.left, &product.right, &product.result}) {
     key[at++] = static_cast<int64_t>(matrix->type) << 32 | matrix->alignment;
     key[at++] = matrix->batch_stride;
@@ -124,11 +138,44 @@ CublasLtProducts::Key CublasLtProducts::KeyOf(const GpuProduct& product) {
 absl::Status CublasLtProducts::Check(int status, const GpuProduct& product,
                                      const char* doing) const {
   if (status == cublaslt::kSuccess) return absl::OkStatus();
-  const bool lacks = status == cublaslt::kNotSupported;
+  // A library that is too old for scales does not know their attributes.
+  const bool lacks =
+      status == cublaslt::kNotSupported || (product.block > 0 && status == cublaslt::kInvalidValue);
   return Error(lacks ? absl::StatusCode::kUnimplemented : absl::StatusCode::kInternal,
                lacks ? Reason::kFieldInvalid : Reason::kInternal,
                absl::StrCat(TextOf(product), ": ", doing, " by cuBLASLt ", api_.version, ": ",
                             api_.cublasLtGetStatusName(status)));
+}
+
+void CublasLtProducts::DescribeScales(const GpuProduct& product, Prepared& made,
+                                      int& status) const {
+  const auto set = [&](int attribute, int32_t value) {
+    if (status != cublaslt::kSuccess) return;
+    status = api_.cublasLtMatmulDescSetAttribute(made.product, attribute, &value, sizeof(value));
+  };
+  if (product.factors) set(cublaslt::kPointerMode, cublaslt::kOnDevice);
+  if (product.block == 0) return;
+  const auto mode = [](const GpuMatrix& factor) {
+    return factor.scale_type == DType::kF8E8M0FNU ? cublaslt::kScaleOf32 : cublaslt::kScaleOf16;
+  };
+  set(cublaslt::kScaleModeA, mode(product.right));
+  set(cublaslt::kScaleModeB, mode(product.left));
+  if (status != cublaslt::kSuccess) return;
+  // Nobody looks there before the product is queued, but a product without scales is another one.
+  const auto* const somewhere = reinterpret_cast<const std::byte*>(kTemporaryAlignment);
+  Memory memory;
+  memory.left_scales = somewhere;
+  memory.right_scales = somewhere;
+  status = PointToScales(memory, made);
+}
+
+int CublasLtProducts::PointToScales(const Memory& memory, const Prepared& made) const {
+  const void* const right = memory.right_scales;
+  const void* const left = memory.left_scales;
+  const int status =
+      api_.cublasLtMatmulDescSetAttribute(made.product, cublaslt::kScalesA, &right, sizeof(right));
+  if (status != cublaslt::kSuccess) return status;
+  return api_.cublasLtMatmulDescSetAttribute(made.product, cublaslt::kScalesB, &left, sizeof(left));
 }
 
 absl::Status CublasLtProducts::Describe(const GpuProduct& product, Prepared& made) const {
@@ -161,6 +208,7 @@ absl::Status CublasLtProducts::Describe(const GpuProduct& product, Prepared& mad
       static_cast<int32_t>(right.transposed));
   set(api_.cublasLtMatmulDescSetAttribute, made.product, cublaslt::kTransposeB,
       static_cast<int32_t>(!left.transposed));
+  DescribeScales(product, made, status);
   return Check(status, product, "describe it");
 }
 
@@ -193,7 +241,6 @@ absl::Status CublasLtProducts::Choose(const GpuProduct& product, Prepared& made)
 absl::StatusOr<const CublasLtProducts::Prepared*> CublasLtProducts::Prepare(
     const GpuProduct& product) {
   home_.Check();
-  FERRY_CHECK(product.block == 0);  // GpuProgram plans no native blocks
   const Key key = KeyOf(product);
   if (const auto known = prepared_.find(key); known != prepared_.end()) return known->second.get();
   if (prepared_.size() >= kMostKept) prepared_.clear();
@@ -211,12 +258,19 @@ absl::Status CublasLtProducts::Queue(const GpuProduct& product, const Memory& me
   const bool wide = product.compute == DType::kF64;
   const float narrow_factors[] = {1, product.adds ? 1.0f : 0.0f};
   const double wide_factors[] = {1, product.adds ? 1.0 : 0.0};
-  const void* const alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &narrow_factors[0];
-  const void* const beta = wide ? static_cast<const void*>(&wide_factors[1]) : &narrow_factors[1];
-  const int status = api_.cublasLtMatmul(handle_, made->product, alpha, memory.right, made->right,
-                                         memory.left, made->left, beta, memory.result, made->result,
-                                         memory.result, made->result, made->choice.algorithm,
-                                         memory.workspace, product.workspace_bytes, stream);
+  const void* alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &narrow_factors[0];
+  const void* beta = wide ? static_cast<const void*>(&wide_factors[1]) : &narrow_factors[1];
+  if (product.factors) {
+    FERRY_CHECK(!product.adds);  // what adds is in pieces, which products with factors are not
+    alpha = memory.factors;
+    beta = memory.factors + sizeof(float);
+  }
+  int status = product.block == 0 ? cublaslt::kSuccess : PointToScales(memory, *made);
+  if (status != cublaslt::kSuccess) return WithAdvice(Check(status, product, "give it scales"));
+  status = api_.cublasLtMatmul(handle_, made->product, alpha, memory.right, made->right,
+                               memory.left, made->left, beta, memory.result, made->result,
+                               memory.result, made->result, made->choice.algorithm,
+                               memory.workspace, product.workspace_bytes, stream);
   return WithAdvice(Check(status, product, "queue it"));
 }
 

@@ -34,6 +34,10 @@ class CublasLtProducts {
     const std::byte* right = nullptr;
     std::byte* result = nullptr;
     std::byte* workspace = nullptr;
+    // Where the product has a block: the scales of both factors, swizzled, aligned to 16.
+    const std::byte* left_scales = nullptr;
+    const std::byte* right_scales = nullptr;
+    const std::byte* factors = nullptr;  // where the product has them; two f32
   };
 
   // UNAVAILABLE/NOT_READY if there is no library. INTERNAL if the library cannot work with the
@@ -44,7 +48,7 @@ class CublasLtProducts {
   CublasLtProducts& operator=(const CublasLtProducts&) = delete;
 
   // All of a product but where its matrices are.
-  using Key = std::array<int64_t, 20>;
+  using Key = std::array<int64_t, 24>;
   static Key KeyOf(const GpuProduct& product);
 
   // Prepares the product and queues nothing; where its matrices are does not matter.
@@ -62,6 +66,10 @@ class CublasLtProducts {
   absl::StatusOr<const Prepared*> Prepare(const GpuProduct& product);
   absl::Status Check(int status, const GpuProduct& product, const char* doing) const;
   absl::Status Describe(const GpuProduct& product, Prepared& made) const;
+  // Sets what a product with scales has besides; `status`: of what was set so far.
+  void DescribeScales(const GpuProduct& product, Prepared& made, int& status) const;
+  // Has the library find the scales there.
+  int PointToScales(const Memory& memory, const Prepared& made) const;
   absl::Status Choose(const GpuProduct& product, Prepared& made) const;
 
   const CublasLtApi& api_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -211,11 +212,17 @@ absl::Status GpuMachine::QueueProduct(Running& run, const GpuProduct& product) {
     FERRY_CHECK(library_ != nullptr);  // else there is no program with one
     ASSIGN_OR_RETURN(products_, CublasLtProducts::Make(*library_));
   }
+  const auto address = [&](const std::optional<GpuPlace>& place) {
+    return place ? run.AddressOf(*place) : nullptr;
+  };
   return products_->Queue(product,
                           {.left = run.AddressOf(product.left.place),
                            .right = run.AddressOf(product.right.place),
                            .result = run.AddressOf(product.result.place),
-                           .workspace = run.AddressOf(product.workspace)},
+                           .workspace = run.AddressOf(product.workspace),
+                           .left_scales = address(product.left.scales),
+                           .right_scales = address(product.right.scales),
+                           .factors = address(product.factors)},
                           stream_->handle());
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compute/cuda/run/gpu_multiplier.h"
 
-#include <memory>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/cuda/cublaslt.h"
-#include "device/memory.h"
+#include "compute/cuda/run/block_scale_check.h"
 
 namespace ferry::compute {
 
@@ -31,16 +29,32 @@ absl::StatusOr<std::vector<absl::Status>> GpuMultiplier::Ask(
   return answers;
 }
 
-absl::Status GpuMultiplier::Learn(absl::Span<const GpuProduct* const> products) {
+absl::StatusOr<GpuMultiplier::Opened> GpuMultiplier::Open() {
   constexpr uint64_t kAnyBytes = 256;
-  // Holds the context, which is current on this thread afterwards.
-  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceMemory> held,
-                   device_.Map({MemoryKind::kCudaAllocate, kAnyBytes}, {}));
+  Opened opened;
+  ASSIGN_OR_RETURN(opened.held, device_.Map({MemoryKind::kCudaAllocate, kAnyBytes}, {}));
   device_.MakeCurrent();
-  ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtProducts> library,
-                   CublasLtProducts::Make(library_));
+  ASSIGN_OR_RETURN(opened.products, CublasLtProducts::Make(library_));
+  return opened;
+}
+
+absl::Status GpuMultiplier::CheckBlocks() {
+  home_.Check();
+  if (blocks_) return *blocks_;
+  absl::StatusOr<Opened> opened = Open();
+  absl::Status status = opened.status();
+  if (status.ok()) status = CheckBlockScales(device_, *opened->products);
+  if (!status.ok() && status.code() != absl::StatusCode::kUnimplemented) {
+    return Annotate(status, "try block scales");
+  }
+  blocks_ = status;
+  return status;
+}
+
+absl::Status GpuMultiplier::Learn(absl::Span<const GpuProduct* const> products) {
+  ASSIGN_OR_RETURN(const Opened opened, Open());
   for (const GpuProduct* product : products) {
-    absl::Status answer = library->Ask(*product);
+    absl::Status answer = opened.products->Ask(*product);
     if (!answer.ok() && answer.code() != absl::StatusCode::kUnimplemented) return answer;
     known_[CublasLtProducts::KeyOf(*product)] = std::move(answer);
   }

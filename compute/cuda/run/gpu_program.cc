@@ -2,11 +2,10 @@
 #include "compute/cuda/run/gpu_program.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "compute/cuda/run/product_plan.h"
 
 namespace ferry::compute {
 
@@ -17,38 +16,6 @@ bool HasProducts(const Program& program) {
   return std::any_of(program.nodes.begin(), program.nodes.end(), [](const Node& node) {
     return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
   });
-}
-
-// The calls of a library, those in repeats too.
-std::vector<const GpuCommand*> CallsOfLibrary(const std::vector<GpuCommand>& commands) {
-  std::vector<const GpuCommand*> calls;
-  for (const GpuCommand& command : commands) {
-    if (command.kind == GpuCommand::Kind::kProduct) calls.push_back(&command);
-    const std::vector<const GpuCommand*> body = CallsOfLibrary(command.body);
-    calls.insert(calls.end(), body.begin(), body.end());
-  }
-  return calls;
-}
-
-// The steps of a plan, by number, that have products which the library refuses; and why it refuses
-// the first of them.
-struct Refused {
-  std::vector<uint32_t> steps;
-  absl::Status why;
-};
-absl::StatusOr<Refused> RefusedOf(const GpuPlan& plan, GpuMultiplier& multiplier) {
-  const std::vector<const GpuCommand*> calls = CallsOfLibrary(plan.commands);
-  std::vector<const GpuProduct*> products;
-  for (const GpuCommand* call : calls) products.push_back(&call->product);
-  ASSIGN_OR_RETURN(const std::vector<absl::Status> answers, multiplier.Ask(products));
-  Refused refused;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (answers[i].ok()) continue;
-    if (refused.steps.empty()) refused.why = answers[i];
-    const uint32_t step = calls[i]->step;
-    if (refused.steps.empty() || refused.steps.back() != step) refused.steps.push_back(step);
-  }
-  return refused;
 }
 
 GpuOptions OptionsOf(bool first_tier, bool library_products) {
@@ -98,48 +65,16 @@ uint32_t GpuProgram::waiting() const {
       [](const StoredKernel* kernel) { return kernel->code() == nullptr && !kernel->failed(); }));
 }
 
-absl::StatusOr<GpuPlan> GpuProgram::PlanFor(GpuMultiplier& multiplier, const Program& program,
-                                            const GpuArch& arch, bool first_tier,
-                                            std::string& told) {
-  const absl::StatusOr<std::string> name = multiplier.Name();
-  if (!name.ok()) {
-    told = absl::StrCat("our own kernels (", name.status().message(), ")");
-    return Plan(program, arch, first_tier);
-  }
-  GpuOptions options = OptionsOf(first_tier, true);
-  ASSIGN_OR_RETURN(GpuPlan plan, MakeGpuPlan(program, arch, options));
-  absl::Status why;
-  std::set<uint32_t> own;
-  // The other products are the same ones afterwards, so the second look is most often the last.
-  while (true) {
-    ASSIGN_OR_RETURN(const Refused refused, RefusedOf(plan, multiplier));
-    if (refused.steps.empty()) break;
-    if (own.empty()) why = refused.why;
-    own.insert(refused.steps.begin(), refused.steps.end());
-    options.own_products.insert(refused.steps.begin(), refused.steps.end());
-    ASSIGN_OR_RETURN(plan, MakeGpuPlan(program, arch, options));
-  }
-  const absl::string_view reason = own.empty() ? "it has no such products" : why.message();
-  if (CallsOfLibrary(plan.commands).empty()) {
-    told = absl::StrCat("our own kernels (", reason, ")");
-  } else if (own.empty()) {
-    told = *name;
-  } else {
-    told = absl::StrCat(*name, ", but in ", own.size() == 1 ? "step " : "steps ",
-                        absl::StrJoin(own, ", "), " our own kernels (", reason, ")");
-  }
-  return plan;
-}
-
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
                                             KernelStore& store, GpuMultiplier* multiplier) {
-  std::string told;
+  const GpuOptions options = OptionsOf(store.tiers(), false);
   // The library is large: it is opened if it is needed.
   const bool asks = multiplier != nullptr && HasProducts(program);
-  ASSIGN_OR_RETURN(GpuPlan plan, asks ? PlanFor(*multiplier, program, arch, store.tiers(), told)
-                                      : Plan(program, arch, store.tiers()));
-  GpuProgram made(std::move(plan));
-  made.multiplier_ = std::move(told);
+  ASSIGN_OR_RETURN(ProductPlan planned, asks ? PlanProducts(program, arch, options, *multiplier)
+                                             : PlanWithoutLibrary(program, arch, options));
+  GpuProgram made(std::move(planned.plan));
+  made.multiplier_ = std::move(planned.multiplier);
+  made.native_blocks_ = planned.native_blocks;
   RETURN_IF_ERROR(made.FindKernels(store));
   return made;
 }

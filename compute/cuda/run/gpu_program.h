@@ -57,17 +57,16 @@ class GpuProgram {
   // The code of the first tiers that a run which is not full launches.
   const std::vector<const CompiledKernel*>& first_codes() const { return used_first_; }
 
-  // Who multiplies matrices: "cuBLASLt 13.1.0", perhaps with ", but in step 2 our own kernels
-  // (WHY)"; or "our own kernels (WHY)". Empty if nobody does.
+  // Who multiplies matrices, as ProductPlan::multiplier.
   const std::string& multiplier() const { return multiplier_; }
+  // Whether tensor cores take block scales. Then the program is for the GPU of the multiplier that
+  // it was made with, and no other.
+  bool native_blocks() const { return native_blocks_; }
   // How many of the kernels were compiled for this program, of either tier, not found.
   int compiled() const { return compiled_; }
 
  private:
   explicit GpuProgram(GpuPlan plan) : plan_(std::move(plan)) {}
-  // The plan with products by `multiplier`, as far as it has them; says who makes the others.
-  static absl::StatusOr<GpuPlan> PlanFor(GpuMultiplier& multiplier, const Program& program,
-                                         const GpuArch& arch, bool first_tier, std::string& told);
   absl::Status FindKernels(KernelStore& store);
   // Has the kernel compiled, or, where `first` are kernels that may stand for it in each of its
   // launches, these instead, and the kernel itself later.
@@ -81,6 +80,7 @@ class GpuProgram {
   std::vector<const CompiledKernel*> used_first_;   // those that are not null
   std::vector<const StoredKernel*> awaited_;        // the kernels that were not there at first
   std::string multiplier_;
+  bool native_blocks_ = false;
   int compiled_ = 0;
 };
 

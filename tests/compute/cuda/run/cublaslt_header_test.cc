@@ -14,9 +14,22 @@ namespace ferry::compute {
 namespace {
 
 static_assert(cublaslt::kSuccess == CUBLAS_STATUS_SUCCESS);
+static_assert(cublaslt::kInvalidValue == CUBLAS_STATUS_INVALID_VALUE);
 static_assert(cublaslt::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(cublaslt::kF32 == CUDA_R_32F && cublaslt::kF64 == CUDA_R_64F);
 static_assert(cublaslt::kF16 == CUDA_R_16F && cublaslt::kBF16 == CUDA_R_16BF);
+#if CUBLAS_VERSION >= 120800
+static_assert(cublaslt::kF8E4M3 == CUDA_R_8F_E4M3 && cublaslt::kF8E5M2 == CUDA_R_8F_E5M2);
+static_assert(cublaslt::kF4E2M1 == CUDA_R_4F_E2M1);
+static_assert(cublaslt::kScaleModeA == CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+static_assert(cublaslt::kScaleModeB == CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+static_assert(cublaslt::kScaleOf16 == CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3);
+static_assert(cublaslt::kScaleOf32 == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0);
+#endif
+static_assert(cublaslt::kScalesA == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER);
+static_assert(cublaslt::kScalesB == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
+static_assert(cublaslt::kPointerMode == CUBLASLT_MATMUL_DESC_POINTER_MODE);
+static_assert(cublaslt::kOnDevice == CUBLASLT_POINTER_MODE_DEVICE);
 static_assert(cublaslt::kComputeF32 == CUBLAS_COMPUTE_32F);
 static_assert(cublaslt::kComputeF64 == CUBLAS_COMPUTE_64F);
 static_assert(cublaslt::kTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);

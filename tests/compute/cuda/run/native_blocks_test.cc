@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block scales in tensor cores: only where a program allows it, and only by a library that was
+// tried, on a GPU that is the CPU.
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compute/numerics/convert.h"
+#include "tests/compute/cuda/run/gpu_machine_fixture.h"
+
+namespace ferry::compute {
+namespace {
+
+using ::testing::AllOf;
+using testing::Bytes;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kNative[] = "cuBLASLt 13.1.0, block scales by tensor cores";
+constexpr char kDequantised[] = "cuBLASLt 13.1.0, block scales dequantised (";
+
+struct Shape {
+  std::string left = "f8e4m3fn", right = "f8e4m3fn", scales = "f8e8m0fnu", to = "f32";
+  int64_t block = 32, m = 32, n = 48, k = 192;
+  bool global = false;
+  std::string accumulation = "native_block";
+};
+const Shape kMx = {};
+const Shape kMxMixed = {.left = "f8e5m2", .to = "bf16", .m = 144, .global = true};
+const Shape kNv = {"f4e2m1fn", "f4e2m1fn", "f8e4m3fn", "f32", 16,
+                   32,         160,        192,        true,  "native_block"};
+
+std::string TextOf(const Shape& shape) {
+  const auto bytes = [](const std::string& type, int64_t elements) {
+    return BytesOf(*DTypeOf(type), static_cast<uint64_t>(elements));
+  };
+  const int64_t columns = shape.k / shape.block;
+  std::string text = absl::StrCat("program 1\naccumulation ", shape.accumulation, "\n");
+  std::string ops;
+  const auto input = [&](const char* name, const std::string& type, int64_t rows, int64_t of_row) {
+    absl::StrAppend(&text, "buffer @", name, " read ", bytes(type, rows * of_row), "\n");
+    absl::StrAppend(&ops, "%", name, " = input @", name, " : ", type, "[", rows, ",", of_row,
+                    "]\n");
+  };
+  input("x", shape.left, shape.m, shape.k);
+  input("w", shape.right, shape.n, shape.k);
+  input("s", shape.scales, shape.m, columns);
+  input("t", shape.scales, shape.n, columns);
+  if (shape.global) {
+    absl::StrAppend(&text, "buffer @g read ", bytes(shape.to, 1), "\n");
+    absl::StrAppend(&ops, "%g = input @g : ", shape.to, "[]\n");
+  }
+  absl::StrAppend(&text, "buffer @y write ", bytes(shape.to, shape.m * shape.n), "\n", ops,
+                  "%p = block_scaled_dot %x, %w, %s, %t", shape.global ? ", %g" : "",
+                  " block=", shape.block, " : ", shape.to, "[", shape.m, ",", shape.n,
+                  "]\nstore @y, %p\n");
+  return text;
+}
+
+class NativeBlocksTest : public testing::GpuMachineFixture {
+ protected:
+  void SetUp() override {
+    GpuMachineFixture::SetUp();
+    arch_ = kGpuArchs[1];
+  }
+  void TearDown() override {
+    machine_->Close();
+    fake_cublaslt_configure(
+        "version=130100;no_choice=0;no_blocks=0;drop_alpha=0;ignore_scales=0;plain_scales=0");
+    EXPECT_EQ(Counts().handles, 0u);
+    EXPECT_EQ(Counts().objects, 0u);
+  }
+
+  static fake_cublaslt_counts Counts() {
+    fake_cublaslt_counts counts;
+    fake_cublaslt_get_counts(&counts);
+    return counts;
+  }
+  static Program ProgramOf(const Shape& shape) { return testing::ParsedProgram(TextOf(shape)); }
+
+  // Elements and scales such that results are near 1.
+  static std::vector<Bytes> Contents(const Program& program, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<float> among(-1, 1);
+    std::vector<Bytes> made;
+    for (const Buffer& buffer : program.buffers) made.emplace_back(buffer.bytes, std::byte{0xA5});
+    for (const Node& node : program.nodes) {
+      if (node.op != Op::kInput) continue;
+      const TensorType& type = program.types[node.first_result];
+      Bytes& bytes = made[node.buffers[0]];
+      const bool scale = node.buffers[0] == 2 || node.buffers[0] == 3;
+      std::vector<float> values(bytes.size() * 8 / InfoOf(type.dtype).bits);
+      for (float& value : values) {
+        value = scale ? (0.05f + std::abs(among(random)) / 2)
+                      : among(random) * (type.dtype == DType::kF4E2M1FN ? 3 : 1);
+        if (type.dims.empty()) value = 0.4375f;
+      }
+      Convert(DType::kF32, testing::BytesOfValues(values).data(), type.dtype, bytes.data(),
+              values.size());
+    }
+    return made;
+  }
+  // Runs a program that was made, and compares with the reference.
+  void Compare(const Program& program, const GpuProgram& made) {
+    CompareRun(program, made, Contents(program, 7));
+  }
+};
+
+TEST_F(NativeBlocksTest, ARightLibraryTakesTheScales) {
+  for (const Shape& shape : {kMx, kMxMixed, kNv}) {
+    const Program program = ProgramOf(shape);
+    const GpuProgram made = Made(program);
+    EXPECT_EQ(made.multiplier(), kNative);
+    EXPECT_TRUE(made.native_blocks());
+    EXPECT_THAT(ToText(made.plan()), HasSubstr("accumulation=native_block"));
+    Compare(program, made);
+  }
+}
+
+// As its alpha, in f32, so a product with a global scale that is only stored is stored by the
+// library.
+TEST_F(NativeBlocksTest, TheGlobalScaleIsTheLibrarys) {
+  const GpuProgram made = Made(ProgramOf(kNv));
+  const GpuCommand& last = made.plan().commands.back();
+  ASSERT_EQ(last.kind, GpuCommand::Kind::kProduct);
+  EXPECT_TRUE(last.product.factors.has_value());
+  EXPECT_EQ(last.product.result.place.kind, GpuPlace::Kind::kBuffer);
+  EXPECT_FALSE(Made(ProgramOf(kMx)).plan().commands.back().product.factors.has_value());
+}
+
+// What it gets wrong, or lacks, is told, and the results are right.
+TEST_F(NativeBlocksTest, AWrongLibraryIsNotUsed) {
+  for (const auto& [settings, why] : std::vector<std::pair<std::string, std::string>>{
+           {"drop_alpha=1", " and the global scale 0.375)"},
+           {"ignore_scales=1", "] of a product of [32,128] by [128,64], f8e4m3fn by f8e4m3fn"},
+           {"plain_scales=1", "it has "},
+           {"no_blocks=1", "find out how by cuBLASLt 13.1.0: CUBLAS_STATUS_NOT_SUPPORTED)"},
+       }) {
+    fake_cublaslt_configure("drop_alpha=0;ignore_scales=0;plain_scales=0;no_blocks=0");
+    fake_cublaslt_configure(settings.c_str());
+    UseLibrary(FAKE_CUBLASLT_LIBRARY);  // nothing is known of it
+    for (const Shape& shape : {kMx, kMxMixed, kNv}) {
+      const Program program = ProgramOf(shape);
+      const GpuProgram made = Made(program);
+      EXPECT_THAT(made.multiplier(), AllOf(StartsWith(kDequantised), HasSubstr(why))) << settings;
+      EXPECT_FALSE(made.native_blocks());
+      EXPECT_THAT(ToText(made.plan()),
+                  AllOf(HasSubstr("product cublaslt"), Not(HasSubstr("block="))));
+      Compare(program, made);
+    }
+  }
+}
+
+// Its version is not looked at: it does not know what it is told.
+TEST_F(NativeBlocksTest, ALibraryThatIsTooOldIsNotUsed) {
+  std::string another = FAKE_CUBLASLT_LIBRARY;  // by a name by which it is not open yet
+  another.insert(another.rfind('/'), "/./.");
+  fake_cublaslt_configure("version=120604");
+  UseLibrary(another);
+  const Program program = ProgramOf(kMx);
+  const GpuProgram made = Made(program);
+  EXPECT_THAT(made.multiplier(),
+              AllOf(StartsWith("cuBLASLt 12.6.4, block scales dequantised (multiply "),
+                    EndsWith("describe it by cuBLASLt 12.6.4: CUBLAS_STATUS_INVALID_VALUE)")));
+  Compare(program, made);
+}
+
+TEST_F(NativeBlocksTest, AGpuWithoutBlockScalesIsNotTried) {
+  arch_ = kGpuArchs[0];
+  const uint64_t before = Counts().products;
+  const Program program = ProgramOf(kMx);
+  const GpuProgram made = Made(program);
+  EXPECT_EQ(made.multiplier(), absl::StrCat(kDequantised, "the tensor cores of sm_90a take none)"));
+  EXPECT_EQ(Counts().products, before);
+  Compare(program, made);
+}
+
+TEST_F(NativeBlocksTest, AProgramThatDoesNotAllowItIsNeverDoneSo) {
+  const uint64_t before = Counts().products;
+  for (const char* accumulation : {"exact_products", "fp8_tc", "fp8_tc_fast"}) {
+    Shape shape = kMx;
+    shape.accumulation = accumulation;
+    const Program program = ProgramOf(shape);
+    const GpuProgram made = Made(program);
+    EXPECT_EQ(made.multiplier(), "cuBLASLt 13.1.0");
+    EXPECT_THAT(ToText(made.plan()), Not(HasSubstr("block=")));
+    EXPECT_EQ(Counts().products, before) << "nothing is tried";
+  }
+}
+
+TEST_F(NativeBlocksTest, ALibraryIsTriedOnce) {
+  EXPECT_EQ(Made(ProgramOf(kMx)).multiplier(), kNative);
+  const uint64_t before = Counts().products;
+  EXPECT_GT(before, 0u);
+  EXPECT_EQ(Made(ProgramOf(kNv)).multiplier(), kNative);
+  EXPECT_EQ(Counts().products, before);
+}
+
+// That says nothing of what it multiplies.
+TEST_F(NativeBlocksTest, ATryThatFailsIsMadeAgain) {
+  fake_cublaslt_configure("fail_queue=2");
+  const Program program = ProgramOf(kMx);
+  const absl::Status status = GpuProgram::Make(program, arch_, store_, multiplier_.get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), StartsWith("try block scales: multiply "));
+  EXPECT_EQ(Made(program).multiplier(), kNative);
+}
+
+TEST_F(NativeBlocksTest, AProductThatTheLibraryRefusesIsDequantised) {
+  Shape shape = kMx;
+  shape.n = 40;  // no multiple of 16
+  const Program program = ProgramOf(shape);
+  const GpuProgram made = Made(program);
+  EXPECT_THAT(made.multiplier(),
+              AllOf(StartsWith(absl::StrCat(kDequantised, "multiply 1 x [32,192] by [192,40]")),
+                    HasSubstr("scales of f8e8m0fnu for blocks of 32"),
+                    EndsWith("CUBLAS_STATUS_NOT_SUPPORTED)")));
+  Compare(program, made);
+}
+
+TEST_F(NativeBlocksTest, BlocksThatTensorCoresLackAreDequantised) {
+  Shape shape = kMx;
+  shape.block = 64;
+  const Program program = ProgramOf(shape);
+  const GpuProgram made = Made(program);
+  EXPECT_EQ(made.multiplier(),
+            absl::StrCat(kDequantised,
+                         "of none the types, the sizes and the scales are those that they take)"));
+  Compare(program, made);
+}
+
+}  // namespace
+}  // namespace ferry::compute
