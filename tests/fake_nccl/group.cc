@@ -130,6 +130,7 @@ ncclResult_t Start(ncclComm* comm, CUstream stream, std::vector<Operation> opera
   static std::atomic<uint64_t> launches{0};
   const Use use(comm, "a launch");
   if (comm->stop) {
+    CheckUsable(comm, "a launch");  // an abort that has begun since this launch was looked at
     SetLastError("the communicator was revoked");
     return kInvalidUsage;
   }

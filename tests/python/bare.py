@@ -30,6 +30,7 @@ def main():
                 receive.fire()
                 send.fire()
                 receive.wait(timeout=20)
+                send.wait(timeout=20)  # each end is over by a word of its own
                 assert bytes(into.memory) == bytes([step]) * 8
         try:
             session.recv(shape=8, frm="host0", key="never", device="host1", deadline=0.01).result(20)
