@@ -154,11 +154,13 @@ absl::StatusOr<GpuPlan> MakeGpuPlan(const Program& program, const GpuArch& arch,
 // than kThreadsOfGpu threads are busy with it. Example: the running sum of one line of 2^20 f32 has
 // the work of 9.4e6 bytes, which one thread does, so it counts as 1.5e11.
 uint64_t LaunchWorkOf(uint64_t work, uint64_t busy);
-// Threads that keep a GPU busy: each with some 100 to 200 bytes under way they take the memory's
-// speed of an H100 or H200.
+// Threads that keep a GPU busy. Reckoned, not measured: an H200's memory has 4.8 TB/s and answers
+// after some 0.5 us, so 2.4 MB are under way at its full speed, 150 bytes for each of these
+// threads.
 inline constexpr uint64_t kThreadsOfGpu = 16'384;
-// The most busy threads of the launches of each of the plan's steps, by the step's number. A step
-// that is not there has no launches of our own kernels.
+// The threads that are busy in the widest launch of each of the plan's steps, by the step's number.
+// A call of cuBLASLt counts as kThreadsOfGpu: the step's work is the library's, whatever our own
+// kernels do before and after it. A step that launches nothing is not there.
 absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan);
 
 // The offset in the scratch of a place that is in no buffer.

@@ -361,9 +361,14 @@ absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan) {
     const GpuCommand& command = *left.back();
     left.pop_back();
     add(command.body);
-    if (command.kind != GpuCommand::Kind::kLaunch) continue;
+    uint64_t threads = command.busy;
+    if (command.kind == GpuCommand::Kind::kProduct) {
+      threads = kThreadsOfGpu;
+    } else if (command.kind != GpuCommand::Kind::kLaunch) {
+      continue;
+    }
     uint64_t& most = busy[command.step];
-    most = std::max(most, command.busy);
+    most = std::max(most, threads);
   }
   return busy;
 }

@@ -32,7 +32,7 @@ struct KernelLaunch {
   std::vector<KernelArgument> arguments;
   uint64_t blocks = 0;
   uint32_t threads = 0;
-  uint64_t busy = 0;  // of the threads of all blocks, those that have something to do
+  uint64_t busy = 0;  // threads, of all blocks together, that have something to do
 };
 inline constexpr absl::string_view kEntryPlace = "KERNEL_NAME";
 

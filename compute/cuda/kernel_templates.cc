@@ -145,7 +145,9 @@ void KernelWriter::WriteFlat(KernelCode& code) {
   const uint64_t blocks =
       shape_.tile ? BlocksOf(*shape_.tile, shape_.vector) : Ceil(shape_.loop.elements, of_block);
   code.launches.push_back(text_->Finish(blocks, kFlatThreads));
-  code.launches.back().busy = Ceil(shape_.loop.elements, static_cast<uint64_t>(shape_.vector));
+  KernelLaunch& launch = code.launches.back();
+  launch.busy =
+      std::min(launch.busy, Ceil(shape_.loop.elements, static_cast<uint64_t>(shape_.vector)));
 }
 
 // What rows of phase `phase` are reduced to, and in the loop what is put into it.

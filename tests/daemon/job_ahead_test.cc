@@ -323,6 +323,29 @@ TEST_F(JobAheadTest, ALaunchOfFewThreadsCountsAsLongAsItTakes) {
   EXPECT_THAT(compile("16384,4096", 1), Is("OK"));
 }
 
+// The library does the step's work, whatever few threads do before and after it.
+TEST(BusyThreadsTest, AProductByALibraryKeepsAWholeGpuBusy) {
+  compute::GpuPlan plan;
+  for (const auto& [kind, busy] : {std::pair(compute::GpuCommand::Kind::kLaunch, uint64_t{8}),
+                                   {compute::GpuCommand::Kind::kProduct, 0},
+                                   {compute::GpuCommand::Kind::kCopy, 0}}) {
+    compute::GpuCommand& command = plan.commands.emplace_back();
+    command.kind = kind;
+    command.busy = busy;
+    command.step = kind == compute::GpuCommand::Kind::kCopy ? 2 : 1;
+  }
+  compute::GpuCommand& repeat = plan.commands.emplace_back();
+  repeat.kind = compute::GpuCommand::Kind::kRepeat;
+  repeat.body.push_back(plan.commands[0]);
+  repeat.body[0].step = 4;
+  const auto busy = compute::BusyThreadsOf(plan);
+  EXPECT_EQ(busy.size(), 2u);
+  EXPECT_EQ(busy.at(1), compute::kThreadsOfGpu);
+  EXPECT_EQ(busy.at(4), 8u);
+  EXPECT_EQ(compute::LaunchWorkOf(1000, 8), 1000 * compute::kThreadsOfGpu / 8);
+  EXPECT_EQ(compute::LaunchWorkOf(1000, compute::kThreadsOfGpu), 1000u);
+}
+
 // The GPU has told that the first run is over, so that the daemon's last words are of the second,
 // though all three were under way when somebody looked last.
 TEST(JobAheadDeathTest, AFaultIsThatOfTheRunThatMadeIt) {
