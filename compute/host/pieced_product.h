@@ -23,7 +23,8 @@ namespace ferry::compute {
 
 class PiecedProduct : public LibraryProduct {
  public:
-  // Pieces whose products are added up in f32, but for the last sum, to which the rest goes too.
+  // Whole pieces of which the products are added up in f32. The rest's product goes to the last
+  // such sum, in addition.
   static constexpr uint64_t kPiecesOfSum = 32;
 
   // The product, to f32, of factors of more than kTermsOfLibrary terms. Null if the library has

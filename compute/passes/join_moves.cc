@@ -17,12 +17,12 @@ using A = Attribute;
 
 constexpr int64_t kNowhere = -1;
 
-// What moves do to a value.
+// What one move, or several in a row, make of a value.
 struct Moved {
-  bool in_order = false;    // its elements, each once, in row-major order
-  bool transposes = false;  // there is a transpose among them
-  // Which dimension of the result each of its dimensions has become, kNowhere for one of 1. Nothing
-  // if dimensions are split or joined.
+  bool in_order = false;    // the result has each element once, in the value's row-major order
+  bool transposes = false;  // one of the moves is a transpose
+  // By dimension of the value: which dimension of the result it has become, kNowhere if its size is
+  // 1. Not set if a move splits or joins dimensions.
   std::optional<std::vector<int64_t>> places;
 };
 
@@ -145,8 +145,9 @@ std::optional<Node> OpOf(const Moved& moved, const TensorType& from, const Tenso
   return node;
 }
 
-// Is a dense tensor matrices at equal distances, whose rows or columns are without gaps? Libraries
-// multiply no others. Lists of dimensions: of the matrices' number, of rows, of columns.
+// Whether a dense tensor is matrices at equal distances, whose rows or columns have no gaps: what a
+// library multiplies. The lists name the tensor's dimensions that number the matrices, their rows
+// and their columns.
 bool IsMatrices(const TensorType& type, const std::vector<int64_t>& batch,
                 const std::vector<int64_t>& rows, const std::vector<int64_t>& columns) {
   std::vector<int64_t> places(type.dims.size(), kNowhere);  // by dimension, those of 1 left out

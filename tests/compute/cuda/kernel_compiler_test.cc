@@ -125,6 +125,34 @@ TEST(KernelCompilerTest, KernelsOfRandomProgramsCompile) {
   CompileAll(sources, kGpuArchs[0]);
 }
 
+// Results of 48 functions, which cost too much to be computed twice, are added up in one order and
+// subtracted in the other: written as one kernel, all of them would be held.
+TEST(KernelCompilerTest, WhatNeedsManyValuesIsCutBeforeItSpills) {
+  SKIP_WITHOUT_NVRTC();
+  constexpr int kValues = 48, kElements = 65536;
+  std::string text = absl::StrCat("program 1\nbuffer @x read ", kValues * kElements * 4,
+                                  "\nbuffer @y write ", kElements * 4, "\n");
+  for (int i = 0; i < kValues; ++i) {
+    absl::StrAppend(&text, "%x", i, " = input @x offset=", i * kElements * 4, " : f32[", kElements,
+                    "]\n%t", i, " = tanh %x", i, "\n");
+  }
+  std::string last = "%t0";
+  for (int i = 1; i < kValues; ++i) {
+    absl::StrAppend(&text, "%a", i, " = add ", last, ", %t", i, "\n");
+    last = absl::StrCat("%a", i);
+  }
+  for (int i = kValues - 1; i >= 0; --i) {
+    absl::StrAppend(&text, "%b", i, " = subtract ", last, ", %t", i, "\n");
+    last = absl::StrCat("%b", i);
+  }
+  ParsedText parsed = Parse(absl::StrCat(text, "store @y, ", last, "\n"));
+  ASSERT_TRUE(parsed.problems.empty());
+  Sources sources;
+  sources.Add(parsed.program);
+  EXPECT_GT(sources.kernels(), 1u);
+  CompileAll(sources, kGpuArchs[0]);
+}
+
 TEST(KernelCompilerTest, WhatDoesNotCompileIsSaidWithTheLog) {
   SKIP_WITHOUT_NVRTC();
   const absl::Status status =
