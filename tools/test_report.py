@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums up ctest's JUnit files: tools/test_report.py SKIPS FILE... prints "passed failed skipped".
 
-Failures and skips are told by name on stderr. A skip that SKIPS does not list counts as failed.
+Failures and skips are told by name on stderr, a failure with what the test printed: where that is long, how it began and
+ended. A skip that SKIPS does not list counts as failed.
 """
 
 import re
 import sys
 import xml.etree.ElementTree
+
+BEGIN, END = 15, 45  # lines of a failed test's output
+OUTPUTS = 10  # failed tests of which the output is shown: the names of more say enough
 
 
 def load_skips(path):
@@ -35,6 +39,14 @@ def outcome(case):
     return "failed"
 
 
+def shown(output):
+    """The lines of a failed test's output, without those in the middle of a long one."""
+    lines = (output or "").strip("\n").splitlines()
+    if len(lines) > BEGIN + END:
+        lines[BEGIN:-END] = [f"[{len(lines) - BEGIN - END} lines left out]"]
+    return "".join(f"    {line}\n" for line in lines)
+
+
 def main():
     skips = load_skips(sys.argv[1])
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -50,7 +62,8 @@ def main():
                 else:
                     print(f"  skipped: {name}: {reason}", file=sys.stderr)
             elif result == "failed":
-                print(f"  failed: {name}", file=sys.stderr)
+                output = shown(case.findtext("system-out")) if counts["failed"] < OUTPUTS else ""
+                print(f"  failed: {name}\n{output}", end="", file=sys.stderr)
             counts[result] += 1
     print(counts["passed"], counts["failed"], counts["skipped"])
 

@@ -21,12 +21,19 @@ RESULTS = """<?xml version="1.0" encoding="UTF-8"?>
 <testcase name="lost_NOT_BUILT" status="notrun"><skipped message="Unable to find executable"/></testcase>
 </testsuite>
 """
+# A test of 100 lines, and more failed tests than are shown.
+MANY = "".join(
+    ["<testsuite>"]
+    + [f'<testcase name="Bad.{i}" status="fail"><failure message=""/><system-out>' + "".join(f"{i}: line {line} &lt;\n" for line in range(100))
+       + "</system-out></testcase>" for i in range(30)]
+    + ["</testsuite>"]
+)
 
 
 class ReportTest(unittest.TestCase):
-    def report(self, skips):
+    def report(self, skips, results=RESULTS):
         with tempfile.TemporaryDirectory(prefix="report.") as folder:
-            for name, text in [("SKIPS", skips), ("a.xml", RESULTS)]:
+            for name, text in [("SKIPS", skips), ("a.xml", results)]:
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                     file.write(text)
             return subprocess.run([sys.executable, "-B", REPORT, "SKIPS", "a.xml"], cwd=folder,
@@ -39,6 +46,18 @@ class ReportTest(unittest.TestCase):
         self.assertIn("skipped, and not on SKIPS: Skip.New", done.stderr)
         self.assertIn("failed: lost_NOT_BUILT", done.stderr)
         self.assertIn("failed: Bad.A", done.stderr)
+
+    def test_what_a_failed_test_printed_is_shown_with_its_end(self):
+        done = self.report("", MANY)
+        self.assertEqual(done.stdout, "0 30 0\n")
+        told = done.stderr.splitlines()
+        self.assertEqual(told[:2], ["  failed: Bad.0", "    0: line 0 <"])
+        self.assertIn("    0: line 14 <", told)
+        self.assertNotIn("    0: line 15 <", told)
+        self.assertIn("    [40 lines left out]", told)
+        self.assertIn("    0: line 99 <", told)
+        self.assertIn("    9: line 99 <", told)
+        self.assertEqual(told[-20:], [f"  failed: Bad.{i}" for i in range(10, 30)])
 
     def test_a_pattern_must_fit_the_whole_name(self):
         self.assertEqual(self.report("Skip # part of a name\n").stdout, "2 4 0\n")
