@@ -11,6 +11,7 @@
 #include "compute/passes/literal.h"
 #include "compute/passes/passes.h"
 #include "compute/program/limits.h"
+#include "compute/program/verify.h"
 
 namespace ferry::compute {
 namespace {
@@ -146,8 +147,10 @@ class Rows {
 
 class Parting {
  public:
-  explicit Parting(const Program& program)
+  // `transfers_only`: nothing else is done in parts.
+  Parting(const Program& program, bool transfers_only)
       : program_(program),
+        transfers_only_(transfers_only),
         rows_(program),
         copier_(program),
         parents_(ParentsOf(program)),
@@ -167,8 +170,7 @@ class Parting {
   }
 
   Program Run() {
-    bool marked = true;
-    while (marked) {
+    for (bool marked = !transfers_only_; marked;) {
       marked = false;
       for (size_t i = program_.nodes.size(); i-- > 0;) marked |= MarkByUses(i);
       for (size_t i = 0; i < program_.nodes.size(); ++i) marked |= MarkByOperands(i);
@@ -346,6 +348,7 @@ class Parting {
   }
 
   const Program& program_;
+  const bool transfers_only_;
   const Rows rows_;
   Copier copier_;
   const std::vector<int64_t> parents_;
@@ -361,6 +364,11 @@ class Parting {
 
 }  // namespace
 
-Program PartTransfers(const Program& program) { return Parting(program).Run(); }
+Program PartTransfers(const Program& program) {
+  Program parted = Parting(program, /*transfers_only=*/false).Run();
+  // Rows may be written over others that are read: what is whole keeps them in order.
+  if (Verify(parted).empty()) return parted;
+  return Parting(program, /*transfers_only=*/true).Run();
+}
 
 }  // namespace ferry::compute

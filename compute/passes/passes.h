@@ -16,8 +16,9 @@ namespace ferry::compute {
 // same rows of others, and what makes rows of those that came: elementwise ops, block formats,
 // inputs, stores and reductions of other dimensions than 0. What is whole and needed in parts is
 // sliced, what came in parts and is needed whole is concatenated. Best where MergeEqualOps,
-// JoinMoves and RemoveDeadCode have been: what is dead needs its operands whole. Leaves ops whole
-// if there would be more than kMaxOps.
+// JoinMoves and RemoveDeadCode have been: what is dead needs its operands whole. Parts nothing but
+// the transfers if there would be more than kMaxOps, or if rows are written over others that are
+// read.
 Program PartTransfers(const Program& program);
 
 // Turns ops whose operands are all constants into constants, where StableHLO leaves nothing open
