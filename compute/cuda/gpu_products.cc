@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/cuda/block_scales.h"
 #include "compute/cuda/gpu_planner.h"
 #include "compute/cuda/kernel_writer.h"
 #include "compute/cuda/product_pieces.h"
@@ -15,10 +16,7 @@ namespace {
 
 using A = Attribute;
 
-constexpr int64_t kMxBlock = 32;
-constexpr int64_t kNvBlock = 16;
 constexpr uint32_t kMostAlignment = 256;  // libraries ask for no more
-constexpr int64_t kNativeDepth = 32;      // a multiple: rows of factors at multiples of 16 bytes
 
 bool IsProduct(const Node& node) {
   return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
@@ -161,6 +159,19 @@ Node Elementwise(Op op, std::vector<ValueId> operands) {
 
 }  // namespace
 
+absl::StatusOr<ValueId> GpuPlanner::InMemory(const Step& step, ValueId value, Part& part,
+                                             std::vector<GpuPlace>& places,
+                                             std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  if (!IsThere(program, DefinitionsOf(program), value)) {
+    const TensorType& type = program.types[value];
+    ASSIGN_OR_RETURN(const GpuPlace place, Compute(step, value, type.dtype, nullptr, commands));
+    part.Read(value, part.AddBuffer(*BytesOf(type)));
+    places.push_back(place);
+  }
+  return part.Take(value);
+}
+
 absl::StatusOr<GpuPlace> GpuPlanner::Compute(const Step& step, ValueId value, DType type,
                                              const Node* dequantize,
                                              std::vector<GpuCommand>& commands) {
@@ -174,7 +185,9 @@ absl::StatusOr<GpuPlace> GpuPlanner::Compute(const Step& step, ValueId value, DT
   ValueId result = part.Take(value);
   if (dequantize != nullptr) {
     Node node = *dequantize;
-    node.operands = {result, part.Take(dequantize->operands[1])};
+    ASSIGN_OR_RETURN(const ValueId scales,
+                     InMemory(step, dequantize->operands[1], part, places, commands));
+    node.operands = {result, scales};
     result = part.program().Result(part.program().Append(std::move(node), {made}));
   } else if (type != program.types[value].dtype) {
     Node node = Elementwise(Op::kConvert, {result});
@@ -221,45 +234,30 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
     ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
   }
   matrix.alignment = std::min(AlignmentOf(matrix.place), kMostAlignment);
-  if (!native) return absl::OkStatus();
-  const ValueId scales = product.operands[index + 2];
-  Part part(program);
-  const OpIndex op = part.program().Append(Elementwise(Op::kSwizzleScales, {part.Take(scales)}));
-  const ValueId swizzled = part.program().Result(op);
-  const uint64_t bytes = *BytesOf(part.program().types[swizzled]);
-  Node store = Elementwise(Op::kStore, {swizzled});
-  store.buffers = {part.AddBuffer(bytes)};
-  part.program().Append(std::move(store), {});
+  return native ? AddScales(step, product, index, matrix, commands) : absl::OkStatus();
+}
+
+// The scales of a factor in memory, as tensor cores read them.
+absl::Status GpuPlanner::AddScales(const Step& step, const Node& product, size_t index,
+                                   GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
+  const TensorType needed = NeededScales(step.program, product, index);
   std::vector<GpuPlace> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  places.push_back(Temporary(bytes, "swizzled scales"));
+  Part part(step.program);
+  ASSIGN_OR_RETURN(const ValueId scales,
+                   InMemory(step, product.operands[index + 2], part, places, commands));
+  AddSwizzle(scales, needed, part);
+  places.push_back(Temporary(part.program().buffers.back().bytes, "swizzled scales"));
   matrix.scales = places.back();
-  matrix.scale_type = program.types[scales].dtype;
+  matrix.scale_type = needed.dtype;
   return AddKernel(part.program(), std::move(places), commands, step.label);
 }
 
 // May tensor cores take the scales as they are?
 bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
-  if (!options_.native_blocks || options_.dequantized.contains(step_) || !made_.arch.block_scales ||
-      product.op != Op::kBlockScaledDot ||
-      program.numerics.accumulation != Accumulation::kNativeBlock || product.operands.size() < 4) {
-    return false;
-  }
-  const auto type = [&](size_t i) -> const TensorType& {
-    return program.types[product.operands[i]];
-  };
-  if (type(0).dims.size() != 2 || type(0).dims[1] % kNativeDepth != 0) return false;
-  const auto fits = [&](size_t data, size_t scales) {
-    const auto block = static_cast<int64_t>(BlockOf(product, type(data), type(scales)));
-    const bool nv = type(data).dtype == DType::kF4E2M1FN &&
-                    type(scales).dtype == DType::kF8E4M3FN && block == kNvBlock;
-    const bool mx = type(data).dtype != DType::kF4E2M1FN &&
-                    type(scales).dtype == DType::kF8E8M0FNU && block == kMxBlock;
-    const std::vector<int64_t> exactly = {type(data).dims[0], type(data).dims[1] / block};
-    return (nv || mx) && type(scales).dims == exactly;
-  };
-  const bool both_e5m2 = type(0).dtype == DType::kF8E5M2 && type(1).dtype == DType::kF8E5M2;
-  return fits(0, 2) && fits(1, 3) && type(2).dtype == type(3).dtype && !both_e5m2;
+  return options_.native_blocks && !options_.dequantized.contains(step_) &&
+         made_.arch.block_scales && program.numerics.accumulation == Accumulation::kNativeBlock &&
+         TakesBlocks(program, product);
 }
 
 // Where a product that is only stored may be made at once. Nothing if it may not: then it is made

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compute/numerics/convert.h"
 #include "tests/compute/cuda/run/gpu_machine_fixture.h"
 
@@ -30,6 +31,7 @@ struct Shape {
   int64_t block = 32, m = 32, n = 48, k = 192;
   bool global = false;
   std::string accumulation = "native_block";
+  int64_t more_rows = 0, more_columns = 0;  // of scales: what the blocks do not need
 };
 const Shape kMx = {};
 const Shape kMxMixed = {.left = "f8e5m2", .to = "bf16", .m = 144, .global = true};
@@ -40,7 +42,7 @@ std::string TextOf(const Shape& shape) {
   const auto bytes = [](const std::string& type, int64_t elements) {
     return BytesOf(*DTypeOf(type), static_cast<uint64_t>(elements));
   };
-  const int64_t columns = shape.k / shape.block;
+  const int64_t columns = shape.k / shape.block + shape.more_columns;
   std::string text = absl::StrCat("program 1\naccumulation ", shape.accumulation, "\n");
   std::string ops;
   const auto input = [&](const char* name, const std::string& type, int64_t rows, int64_t of_row) {
@@ -50,8 +52,8 @@ std::string TextOf(const Shape& shape) {
   };
   input("x", shape.left, shape.m, shape.k);
   input("w", shape.right, shape.n, shape.k);
-  input("s", shape.scales, shape.m, columns);
-  input("t", shape.scales, shape.n, columns);
+  input("s", shape.scales, shape.m + shape.more_rows, columns);
+  input("t", shape.scales, shape.n + shape.more_rows, columns);
   if (shape.global) {
     absl::StrAppend(&text, "buffer @g read ", bytes(shape.to, 1), "\n");
     absl::StrAppend(&ops, "%g = input @g : ", shape.to, "[]\n");
@@ -105,6 +107,19 @@ class NativeBlocksTest : public testing::GpuMachineFixture {
               values.size());
     }
     return made;
+  }
+  // Every scale that no block needs is no number.
+  static void SpoilPadding(const Shape& shape, std::vector<Bytes>& contents) {
+    const int64_t needed = shape.k / shape.block;
+    const int64_t columns = needed + shape.more_columns;
+    for (const auto& [buffer, rows] : {std::pair(2, shape.m), {3, shape.n}}) {
+      Bytes& scales = contents[static_cast<size_t>(buffer)];
+      for (size_t i = 0; i < scales.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        if (at / columns < rows && at % columns < needed) continue;
+        scales[i] = std::byte{shape.scales == "f8e8m0fnu" ? uint8_t{0xFF} : uint8_t{0x7F}};
+      }
+    }
   }
   // Runs a program that was made, and compares with the reference.
   void Compare(const Program& program, const GpuProgram& made) {
@@ -191,6 +206,51 @@ TEST_F(NativeBlocksTest, AProgramThatDoesNotAllowItIsNeverDoneSo) {
     EXPECT_EQ(made.multiplier(), "cuBLASLt 13.1.0");
     EXPECT_THAT(ToText(made.plan()), Not(HasSubstr("block=")));
     EXPECT_EQ(Counts().products, before) << "nothing is tried";
+  }
+}
+
+// To whole tiles of the order that tensor cores read, beyond them, or to rows alone: what is more
+// than the blocks need does not count, whatever it is.
+TEST_F(NativeBlocksTest, PaddedScalesAreTakenToo) {
+  for (Shape shape : {kMx, kMxMixed, kNv}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {96, 0}, {112, 4}, {200, 7}}) {
+      shape.k = shape.block == 32 ? 192 : 608;  // 6 and 38 blocks: no whole tiles
+      shape.more_rows = rows;
+      shape.more_columns = columns;
+      const Program program = ProgramOf(shape);
+      const GpuProgram made = Made(program);
+      EXPECT_EQ(made.multiplier(), kNative) << rows << " " << columns;
+      std::vector<Bytes> contents = Contents(program, 7);
+      SpoilPadding(shape, contents);
+      CompareRun(program, made, contents);
+    }
+  }
+}
+
+// Scales that the product's own step makes are in memory before anything is made of them.
+TEST_F(NativeBlocksTest, ScalesMayBeComputed) {
+  for (const char* accumulation : {"native_block", "exact_products"}) {
+    for (Shape shape : {kMx, kNv}) {
+      shape.accumulation = accumulation;
+      std::string text = TextOf(shape);
+      for (const char* name : {"s", "t"}) {
+        const std::string input = absl::StrCat("input @", name, " : ");
+        absl::StrReplaceAll({{absl::StrCat("%", name, " = ", input, shape.scales),
+                              absl::StrCat("%", name, "8 = ", input, "u8")}},
+                            &text);
+      }
+      const auto dims = [&](int64_t rows) {
+        return absl::StrCat(" : ", shape.scales, "[", rows, ",", shape.k / shape.block, "]\n");
+      };
+      absl::StrReplaceAll(
+          {{"%p = ", absl::StrCat("%s = bitcast_convert %s8", dims(shape.m),
+                                  "%t = bitcast_convert %t8", dims(shape.n), "%p = ")}},
+          &text);
+      const Program program = testing::ParsedProgram(text);
+      std::vector<Bytes> contents = Contents(ProgramOf(shape), 7);
+      CompareRun(program, Made(program), contents);
+    }
   }
 }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of blocks that tensor cores multiply with their scales: which ones these are, and how
+// scales get into the order in which tensor cores read them (compute/numerics/scale_layout.h). Pure
+// functions; any thread.
+#pragma once
+
+#include "compute/plan/part.h"
+#include "compute/program/program.h"
+
+namespace ferry::compute {
+
+// Whether tensor cores multiply what `product`, of `program`, has as factors: a block_scaled_dot of
+// two matrices of the types, blocks and depths that they have.
+bool TakesBlocks(const Program& program, const Node& product);
+
+// The scales that the blocks of factor `index` (0 or 1) of such a product need: its rows by the
+// blocks of a row. The product's own may be more.
+TensorType NeededScales(const Program& program, const Node& product, size_t index);
+
+// Adds to `part` what stores the first rows and columns of `scales`, a value of `part`, swizzled,
+// into a buffer of its own. `needed`: their type and number.
+void AddSwizzle(ValueId scales, const TensorType& needed, Part& part);
+
+}  // namespace ferry::compute
