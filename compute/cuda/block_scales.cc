@@ -14,6 +14,7 @@ using A = Attribute;
 
 constexpr uint64_t kMxBlock = 32;
 constexpr uint64_t kNvBlock = 16;
+constexpr int64_t kTileColumns = 4;
 constexpr int64_t kDepths = 32;  // a multiple: rows of factors at multiples of 16 bytes
 
 }  // namespace
@@ -43,6 +44,10 @@ TensorType NeededScales(const Program& program, const Node& product, size_t inde
   const TensorType& scales = program.types[product.operands[index + 2]];
   const auto block = static_cast<int64_t>(BlockOf(product, data, scales));
   return {scales.dtype, {data.dims[0], data.dims[1] / block}};
+}
+
+bool AreTiles(const TensorType& unswizzled, const TensorType& needed) {
+  return needed.dims[1] % kTileColumns == 0 && unswizzled.dims[1] == needed.dims[1];
 }
 
 void AddSwizzle(ValueId scales, const TensorType& needed, Part& part) {

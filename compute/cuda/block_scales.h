@@ -17,6 +17,11 @@ bool TakesBlocks(const Program& program, const Node& product);
 // blocks of a row. The product's own may be more.
 TensorType NeededScales(const Program& program, const Node& product, size_t index);
 
+// Whether swizzled scales of type `unswizzled` begin with what such a product reads of those it
+// needs: they have the same columns, whole tiles of them. (What fills a tile up is to be 0, which
+// that of a program need not be.)
+bool AreTiles(const TensorType& unswizzled, const TensorType& needed);
+
 // Adds to `part` what stores the first rows and columns of `scales`, a value of `part`, swizzled,
 // into a buffer of its own. `needed`: their type and number.
 void AddSwizzle(ValueId scales, const TensorType& needed, Part& part);

@@ -240,16 +240,23 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
 // The scales of a factor in memory, as tensor cores read them.
 absl::Status GpuPlanner::AddScales(const Step& step, const Node& product, size_t index,
                                    GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
-  const TensorType needed = NeededScales(step.program, product, index);
+  const Program& program = step.program;
+  const ValueId plain = product.operands[index + 2];
+  const TensorType needed = NeededScales(program, product, index);
+  matrix.scale_type = needed.dtype;
+  // Those that come swizzled are there already.
+  const Node& made_by = program.nodes[DefinitionsOf(program)[plain]];
+  if (made_by.op == Op::kUnswizzleScales && AreTiles(program.types[plain], needed)) {
+    matrix.scales = DenseInput(step, made_by.operands[0]);
+    if (matrix.scales) return absl::OkStatus();
+  }
   std::vector<GpuPlace> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  Part part(step.program);
-  ASSIGN_OR_RETURN(const ValueId scales,
-                   InMemory(step, product.operands[index + 2], part, places, commands));
+  Part part(program);
+  ASSIGN_OR_RETURN(const ValueId scales, InMemory(step, plain, part, places, commands));
   AddSwizzle(scales, needed, part);
   places.push_back(Temporary(part.program().buffers.back().bytes, "swizzled scales"));
   matrix.scales = places.back();
-  matrix.scale_type = needed.dtype;
   return AddKernel(part.program(), std::move(places), commands, step.label);
 }
 

@@ -115,7 +115,9 @@ class BlockScaledDotTest : public ::testing::Test {
       return absl::StrReplaceAll(
           "%qNAME, %sNAME = quantize_block %NAME block=32 : f8e4m3fn[ROWS,192], "
           "f8e8m0fnu[ROWS,6]\n%oNAME = constant splat=x81 : f8e8m0fnu[ROWS,2]\n"
-          "%pNAME = concatenate %sNAME, %oNAME dimension=1\n",
+          "%pNAME = concatenate %sNAME, %oNAME dimension=1\n"
+          "%tNAME = swizzle_scales %sNAME\n%uNAME = unswizzle_scales %tNAME : "
+          "f8e8m0fnu[ROWS,6]\n",
           {{"NAME", name}, {"ROWS", rows}});
     };
     const Program program = testing::Parsed(absl::StrCat(
@@ -130,11 +132,12 @@ class BlockScaledDotTest : public ::testing::Test {
   static constexpr char kPlain[] = "block_scaled_dot %qa, %qb, %sa, %sb";
 };
 
-TEST_F(BlockScaledDotTest, HasTheSameBitsWithPaddedScalesOrItsBlockSaidOrAGlobalScaleOfOne) {
+TEST_F(BlockScaledDotTest, HasTheSameBitsWithScalesPaddedItsBlockSaidAGlobalScaleOfOneOrSwizzled) {
   const Bytes plain = Product(kPlain);
   EXPECT_TRUE(Product(absl::StrCat(kPlain, " block=32")) == plain);
   EXPECT_TRUE(Product("block_scaled_dot %qa, %qb, %pa, %pb block=32") == plain);
   EXPECT_TRUE(Product(absl::StrCat(kPlain, ", %g")) == plain);
+  EXPECT_TRUE(Product("block_scaled_dot %qa, %qb, %ua, %ub") == plain);
 }
 
 TEST_F(BlockScaledDotTest, AGlobalScaleIsAFactor) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block scales in tensor cores: only where a program allows it, and only by a library that was
 // tried, on a GPU that is the CPU.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "compute/numerics/convert.h"
+#include "compute/numerics/scale_layout.h"
 #include "tests/compute/cuda/run/gpu_machine_fixture.h"
 
 namespace ferry::compute {
@@ -32,6 +34,7 @@ struct Shape {
   bool global = false;
   std::string accumulation = "native_block";
   int64_t more_rows = 0, more_columns = 0;  // of scales: what the blocks do not need
+  bool swizzled = false;                    // so are the scales in their buffers
 };
 const Shape kMx = {};
 const Shape kMxMixed = {.left = "f8e5m2", .to = "bf16", .m = 144, .global = true};
@@ -45,15 +48,25 @@ std::string TextOf(const Shape& shape) {
   const int64_t columns = shape.k / shape.block + shape.more_columns;
   std::string text = absl::StrCat("program 1\naccumulation ", shape.accumulation, "\n");
   std::string ops;
-  const auto input = [&](const char* name, const std::string& type, int64_t rows, int64_t of_row) {
+  const auto input = [&](const std::string& name, const std::string& type, int64_t rows,
+                         int64_t of_row) {
     absl::StrAppend(&text, "buffer @", name, " read ", bytes(type, rows * of_row), "\n");
     absl::StrAppend(&ops, "%", name, " = input @", name, " : ", type, "[", rows, ",", of_row,
                     "]\n");
   };
   input("x", shape.left, shape.m, shape.k);
   input("w", shape.right, shape.n, shape.k);
-  input("s", shape.scales, shape.m + shape.more_rows, columns);
-  input("t", shape.scales, shape.n + shape.more_rows, columns);
+  const auto scales = [&](const std::string& name, int64_t rows) {
+    if (!shape.swizzled) return input(name, shape.scales, rows, columns);
+    const uint64_t size =
+        SwizzledScaleBytes(static_cast<uint64_t>(rows), static_cast<uint64_t>(columns));
+    absl::StrAppend(&text, "buffer @", name, " read ", size, "\n");
+    absl::StrAppend(&ops, "%", name, name, " = input @", name, " : ", shape.scales, "[", size,
+                    "]\n%", name, " = unswizzle_scales %", name, name, " : ", shape.scales, "[",
+                    rows, ",", columns, "]\n");
+  };
+  scales("s", shape.m + shape.more_rows);
+  scales("t", shape.n + shape.more_rows);
   if (shape.global) {
     absl::StrAppend(&text, "buffer @g read ", bytes(shape.to, 1), "\n");
     absl::StrAppend(&ops, "%g = input @g : ", shape.to, "[]\n");
@@ -110,16 +123,27 @@ class NativeBlocksTest : public testing::GpuMachineFixture {
   }
   // Every scale that no block needs is no number.
   static void SpoilPadding(const Shape& shape, std::vector<Bytes>& contents) {
-    const int64_t needed = shape.k / shape.block;
-    const int64_t columns = needed + shape.more_columns;
+    const auto needed = static_cast<uint64_t>(shape.k / shape.block);
+    const uint64_t columns = needed + static_cast<uint64_t>(shape.more_columns);
     for (const auto& [buffer, rows] : {std::pair(2, shape.m), {3, shape.n}}) {
       Bytes& scales = contents[static_cast<size_t>(buffer)];
-      for (size_t i = 0; i < scales.size(); ++i) {
-        const auto at = static_cast<int64_t>(i);
-        if (at / columns < rows && at % columns < needed) continue;
-        scales[i] = std::byte{shape.scales == "f8e8m0fnu" ? uint8_t{0xFF} : uint8_t{0x7F}};
+      Bytes spoiled(scales.size(),
+                    std::byte{shape.scales == "f8e8m0fnu" ? uint8_t{0xFF} : uint8_t{0x7F}});
+      for (uint64_t row = 0; row < static_cast<uint64_t>(rows); ++row) {
+        for (uint64_t c = 0; c < needed; ++c) {
+          const uint64_t at =
+              shape.swizzled ? SwizzledScaleOffset(row, c, columns) : row * columns + c;
+          spoiled[at] = scales[at];
+        }
       }
+      scales = std::move(spoiled);
     }
+  }
+  static size_t Launches(const GpuProgram& made) {
+    const std::vector<GpuCommand>& all = made.plan().commands;
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const GpuCommand& command) {
+      return command.kind == GpuCommand::Kind::kLaunch;
+    }));
   }
   // Runs a program that was made, and compares with the reference.
   void Compare(const Program& program, const GpuProgram& made) {
@@ -224,6 +248,47 @@ TEST_F(NativeBlocksTest, PaddedScalesAreTakenToo) {
       std::vector<Bytes> contents = Contents(program, 7);
       SpoilPadding(shape, contents);
       CompareRun(program, made, contents);
+    }
+  }
+}
+
+// Their buffers are the library's, whatever fills up rows.
+TEST_F(NativeBlocksTest, ScalesThatComeSwizzledStayAsTheyAre) {
+  for (Shape shape : {kMx, kMxMixed, kNv}) {
+    shape.k = 256;
+    shape.global = false;
+    shape.swizzled = true;
+    for (const int64_t more_rows : {0, 200}) {
+      shape.more_rows = more_rows;
+      const Program program = ProgramOf(shape);
+      const GpuProgram made = Made(program);
+      EXPECT_EQ(made.multiplier(), kNative);
+      EXPECT_EQ(Launches(made), 0u) << ToText(made.plan());
+      EXPECT_THAT(ToText(made.plan()), AllOf(HasSubstr(" scales @s "), HasSubstr(" scales @t ")));
+      std::vector<Bytes> contents = Contents(program, 7);
+      SpoilPadding(shape, contents);
+      CompareRun(program, made, contents);
+    }
+  }
+}
+
+// What fills up a tile's columns would count, so such tiles are made anew. So they are where
+// factors are dequantised.
+TEST_F(NativeBlocksTest, SwizzledScalesOfPartsOfTilesAreRightToo) {
+  for (const char* accumulation : {"native_block", "exact_products"}) {
+    for (Shape shape : {kMx, kNv}) {
+      shape.accumulation = accumulation;
+      shape.swizzled = true;
+      for (const int64_t more_columns : {0, 2, 7}) {
+        shape.k = shape.block == 32 ? 192 : 608;
+        shape.more_columns = more_columns;
+        const Program program = ProgramOf(shape);
+        const GpuProgram made = Made(program);
+        EXPECT_EQ(made.native_blocks(), shape.accumulation == "native_block");
+        std::vector<Bytes> contents = Contents(program, 7);
+        SpoilPadding(shape, contents);
+        CompareRun(program, made, contents);
+      }
     }
   }
 }
