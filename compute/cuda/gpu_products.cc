@@ -422,7 +422,7 @@ absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node,
   };
   if (HasGlobalScale(node) && !product.factors) {  // rounded once
     value = convert(value, DType::kF64);
-    const ValueId factor = convert(rest.Take(node.operands[4]), DType::kF64);
+    const ValueId factor = convert(convert(rest.Take(node.operands[4]), DType::kF32), DType::kF64);
     Node spread = Elementwise(Op::kBroadcastInDim, {factor});
     const ValueId all = made.Result(made.Append(std::move(spread), {made.types[value]}));
     value = made.Result(made.Append(Elementwise(Op::kMultiply, {value, all})));
