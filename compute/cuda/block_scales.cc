@@ -14,6 +14,7 @@ using A = Attribute;
 
 constexpr uint64_t kMxBlock = 32;
 constexpr uint64_t kNvBlock = 16;
+constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileColumns = 4;
 constexpr int64_t kDepths = 32;  // a multiple: rows of factors at multiples of 16 bytes
 
@@ -48,6 +49,42 @@ TensorType NeededScales(const Program& program, const Node& product, size_t inde
 
 bool AreTiles(const TensorType& unswizzled, const TensorType& needed) {
   return needed.dims[1] % kTileColumns == 0 && unswizzled.dims[1] == needed.dims[1];
+}
+
+std::vector<Program> ScaleCuts(const TensorType& needed, int64_t columns) {
+  constexpr int64_t kTileBytes = 512;
+  const int64_t rows = (needed.dims[0] + kTileRows - 1) / kTileRows;  // of tiles
+  if (rows == 1) return {};
+  const int64_t all = (needed.dims[1] + kTileColumns - 1) / kTileColumns * kTileBytes;
+  const int64_t piece = columns / kTileColumns * kTileBytes;  // of a row of tiles
+  std::vector<Program> cuts;
+  const auto add = [&](int64_t begin, int64_t count, int64_t width) {
+    Program program;
+    for (const char* name : {"whole", "pieces"}) {
+      Buffer buffer;
+      buffer.name = name;
+      buffer.bytes = static_cast<uint64_t>(rows * all);
+      program.buffers.push_back(std::move(buffer));
+    }
+    program.buffers[1].access = Access::kWrite;
+    Node input;
+    input.op = Op::kInput;
+    input.buffers = {0};
+    input.attributes.Set(A::kOffset, begin);
+    input.attributes.Set(A::kStrides, std::vector<int64_t>{width, all, 1});
+    Node store;
+    store.op = Op::kStore;
+    store.operands = {
+        program.Result(program.Append(std::move(input), {{needed.dtype, {count, rows, width}}}))};
+    store.buffers = {1};
+    store.attributes.Set(A::kOffset, begin * rows);
+    program.Append(std::move(store), {});
+    cuts.push_back(std::move(program));
+  };
+  const int64_t whole = all / piece;
+  add(0, whole, piece);
+  if (whole * piece < all) add(whole * piece, 1, all - whole * piece);
+  return cuts;
 }
 
 void AddSwizzle(ValueId scales, const TensorType& needed, Part& part) {

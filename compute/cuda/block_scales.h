@@ -4,6 +4,9 @@
 // functions; any thread.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "compute/plan/part.h"
 #include "compute/program/program.h"
 
@@ -25,5 +28,11 @@ bool AreTiles(const TensorType& unswizzled, const TensorType& needed);
 // Adds to `part` what stores the first rows and columns of `scales`, a value of `part`, swizzled,
 // into a buffer of its own. `needed`: their type and number.
 void AddSwizzle(ValueId scales, const TensorType& needed, Part& part);
+
+// Programs that put swizzled scales into the order of pieces: those for `columns` blocks of each
+// row, then those for the next ones, and so on; each piece swizzled by itself, one behind the
+// other. `needed`: the type and number of all. `columns`: whole tiles. All read the first of two
+// buffers and write a part of the second. None if the order is the same already.
+std::vector<Program> ScaleCuts(const TensorType& needed, int64_t columns);
 
 }  // namespace ferry::compute

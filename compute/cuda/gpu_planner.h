@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/cuda/kernel_code.h"
+#include "compute/cuda/product_pieces.h"
 #include "compute/plan/part.h"
 
 namespace ferry::compute {
@@ -69,8 +70,10 @@ class GpuPlanner {
                                std::vector<GpuCommand>& commands);
   absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
                          GpuMatrix& matrix, std::vector<GpuCommand>& commands);
-  absl::Status AddScales(const Step& step, const Node& product, size_t index, GpuMatrix& matrix,
-                         std::vector<GpuCommand>& commands);
+  absl::Status AddScales(const Step& step, const Node& node, const ProductPieces& pieces,
+                         GpuProduct& product, std::vector<GpuCommand>& commands);
+  absl::Status AddSwizzled(const Step& step, const Node& product, size_t index, GpuMatrix& matrix,
+                           std::vector<GpuCommand>& commands);
   bool IsNative(const Program& program, const Node& product) const;
   // Adds commands that put `value` of the step's program into memory that lasts until the end of
   // the step, dense and as `type`. `dequantize`, if set, has scales that the value is multiplied

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products: what is before one in memory first, then cuBLASLt or a kernel, then what is after it.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "compute/cuda/gpu_planner.h"
 #include "compute/cuda/kernel_writer.h"
 #include "compute/cuda/product_pieces.h"
+#include "compute/numerics/scale_layout.h"
 
 namespace ferry::compute {
 namespace {
@@ -234,12 +236,32 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
     ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
   }
   matrix.alignment = std::min(AlignmentOf(matrix.place), kMostAlignment);
-  return native ? AddScales(step, product, index, matrix, commands) : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+// All scales of a product that tensor cores take.
+absl::Status GpuPlanner::AddScales(const Step& step, const Node& node, const ProductPieces& pieces,
+                                   GpuProduct& product, std::vector<GpuCommand>& commands) {
+  for (const size_t index : {0, 1}) {
+    GpuMatrix& matrix = index == 0 ? product.left : product.right;
+    RETURN_IF_ERROR(AddSwizzled(step, node, index, matrix, commands));
+    if (pieces.one()) continue;
+    const TensorType needed = NeededScales(step.program, node, index);
+    const std::vector<Program> cuts = ScaleCuts(needed, pieces.length / product.block);
+    if (cuts.empty()) continue;
+    const GpuPlace whole = *matrix.scales;
+    matrix.scales = Temporary(cuts[0].buffers[1].bytes, "scales of pieces");
+    for (const Program& cut : cuts) {
+      RETURN_IF_ERROR(AddKernel(cut, {whole, *matrix.scales}, commands, step.label));
+    }
+  }
+  if (!HasGlobalScale(node)) return absl::OkStatus();
+  return AddGlobalScale(step, node.operands[4], product, commands);
 }
 
 // The scales of a factor in memory, as tensor cores read them.
-absl::Status GpuPlanner::AddScales(const Step& step, const Node& product, size_t index,
-                                   GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
+absl::Status GpuPlanner::AddSwizzled(const Step& step, const Node& product, size_t index,
+                                     GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
   const Program& program = step.program;
   const ValueId plain = product.operands[index + 2];
   const TensorType needed = NeededScales(program, product, index);
@@ -280,6 +302,11 @@ std::optional<GpuPlace> GpuPlanner::PlaceOfResult(const Step& step, const GpuPro
   };
   const uint64_t made = bytes(product.result, product.batches, product.m, product.n);
   const auto is_read = [&](const GpuMatrix& factor, int64_t rows) {
+    if (factor.scales) {
+      const uint64_t scales = SwizzledScaleBytes(static_cast<uint64_t>(rows),
+                                                 static_cast<uint64_t>(product.k / product.block));
+      if (Overlap(place, made, *factor.scales, scales)) return true;
+    }
     return Overlap(place, made, factor.place, bytes(factor, product.batches, rows, product.k));
   };
   if (is_read(product.left, product.m) || is_read(product.right, product.n)) return std::nullopt;
@@ -297,23 +324,26 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   }
   const auto factors = FactorsOf(program, node);
   if (!factors) return false;
-  const bool native = IsNative(program, node);
+  bool native = IsNative(program, node);
   GpuProduct product = ProductOf(program, node, *factors, native);
-  const std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
+  std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
+  if (native && !pieces) {  // dequantised it is fewer calls
+    native = false;
+    product = ProductOf(program, node, *factors, native);
+    pieces = PiecesOf(product, result.dtype);
+  }
   if (!pieces) return false;
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
-  if (native && HasGlobalScale(node)) {
-    RETURN_IF_ERROR(AddGlobalScale(step, node.operands[4], product, commands));
-  }
+  if (native) RETURN_IF_ERROR(AddScales(step, node, *pieces, product, commands));
   // Its result is where it is to be, or in memory for what is after it.
   std::vector<const Node*> sinks;
   for (const Node& other : program.nodes) {
     if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
   }
-  const bool has_type = result.dtype == product.compute ||
-                        (pieces->one() && !native && result.dtype == product.left.type) ||
-                        (native && result.dtype == DType::kBF16);
+  const bool has_type =
+      result.dtype == product.compute ||
+      (pieces->one() && result.dtype == (native ? DType::kBF16 : product.left.type));
   std::optional<GpuPlace> place;
   if (has_type && IsOnlyStored(node, native, sinks)) {
     product.result.type = result.dtype;
@@ -377,7 +407,7 @@ absl::Status GpuPlanner::AddSums(const Step& step, int64_t count, const TensorTy
 
 absl::Status GpuPlanner::AddGlobalScale(const Step& step, ValueId scale, GpuProduct& product,
                                         std::vector<GpuCommand>& commands) {
-  constexpr uint64_t kBytes = 2 * sizeof(float);
+  constexpr uint64_t kBytes = 3 * sizeof(float);
   const TensorType number = {DType::kF32, {}};
   Part part(step.program);
   Program& made = part.program();
@@ -385,15 +415,20 @@ absl::Status GpuPlanner::AddGlobalScale(const Step& step, ValueId scale, GpuProd
   if (made.types[value] != number) {
     value = made.Result(made.Append(Elementwise(Op::kConvert, {value}), {number}));
   }
-  Node zero;
-  zero.op = Op::kConstant;
-  zero.attributes.Set(A::kSplat, std::string(sizeof(float), '\0'));
-  const ValueId nothing = made.Result(made.Append(std::move(zero), {number}));
+  std::vector<ValueId> values = {value};
+  for (const float each : {0.0f, 1.0f}) {
+    Node constant;
+    constant.op = Op::kConstant;
+    std::string bytes(sizeof(float), '\0');
+    std::memcpy(bytes.data(), &each, sizeof(float));
+    constant.attributes.Set(A::kSplat, std::move(bytes));
+    values.push_back(made.Result(made.Append(std::move(constant), {number})));
+  }
   const uint32_t buffer = part.AddBuffer(kBytes);
-  for (const ValueId each : {value, nothing}) {
-    Node store = Elementwise(Op::kStore, {each});
+  for (size_t i = 0; i < values.size(); ++i) {
+    Node store = Elementwise(Op::kStore, {values[i]});
     store.buffers = {buffer};
-    if (each == nothing) store.attributes.Set(A::kOffset, int64_t{sizeof(float)});
+    if (i > 0) store.attributes.Set(A::kOffset, static_cast<int64_t>(i * sizeof(float)));
     made.Append(std::move(store), {});
   }
   std::vector<GpuPlace> places;

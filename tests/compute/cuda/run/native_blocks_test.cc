@@ -14,12 +14,14 @@
 #include "compute/numerics/convert.h"
 #include "compute/numerics/scale_layout.h"
 #include "tests/compute/cuda/run/gpu_machine_fixture.h"
+#include "tests/compute/product_text.h"
 
 namespace ferry::compute {
 namespace {
 
 using ::testing::AllOf;
 using testing::Bytes;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -35,6 +37,7 @@ struct Shape {
   std::string accumulation = "native_block";
   int64_t more_rows = 0, more_columns = 0;  // of scales: what the blocks do not need
   bool swizzled = false;                    // so are the scales in their buffers
+  std::string of_global = "f32";            // its type
 };
 const Shape kMx = {};
 const Shape kMxMixed = {.left = "f8e5m2", .to = "bf16", .m = 144, .global = true};
@@ -68,8 +71,8 @@ std::string TextOf(const Shape& shape) {
   scales("s", shape.m + shape.more_rows);
   scales("t", shape.n + shape.more_rows);
   if (shape.global) {
-    absl::StrAppend(&text, "buffer @g read ", bytes(shape.to, 1), "\n");
-    absl::StrAppend(&ops, "%g = input @g : ", shape.to, "[]\n");
+    absl::StrAppend(&text, "buffer @g read ", bytes(shape.of_global, 1), "\n");
+    absl::StrAppend(&ops, "%g = input @g : ", shape.of_global, "[]\n");
   }
   absl::StrAppend(&text, "buffer @y write ", bytes(shape.to, shape.m * shape.n), "\n", ops,
                   "%p = block_scaled_dot %x, %w, %s, %t", shape.global ? ", %g" : "",
@@ -171,6 +174,19 @@ TEST_F(NativeBlocksTest, TheGlobalScaleIsTheLibrarys) {
   EXPECT_TRUE(last.product.factors.has_value());
   EXPECT_EQ(last.product.result.place.kind, GpuPlace::Kind::kBuffer);
   EXPECT_FALSE(Made(ProgramOf(kMx)).plan().commands.back().product.factors.has_value());
+}
+
+// Whatever the result's type is; texts of 0.2 have it in that type.
+TEST_F(NativeBlocksTest, TheGlobalScaleIsMadeF32) {
+  for (const char* accumulation : {"native_block", "exact_products"}) {
+    for (const char* type : {"f32", "bf16"}) {
+      Shape shape = kMxMixed;
+      shape.accumulation = accumulation;
+      shape.of_global = type;
+      const Program program = ProgramOf(shape);
+      Compare(program, Made(program));
+    }
+  }
 }
 
 // What it gets wrong, or lacks, is told, and the results are right.
@@ -291,6 +307,84 @@ TEST_F(NativeBlocksTest, SwizzledScalesOfPartsOfTilesAreRightToo) {
       }
     }
   }
+}
+
+// Closed after so many terms that their bound holds, at tiles of scales; whatever came padded or
+// swizzled, and where tiles of a piece do not follow each other.
+TEST_F(NativeBlocksTest, LongSumsAreMadeInPieces) {
+  for (const int64_t m : {32, 144}) {
+    for (const bool swizzled : {false, true}) {
+      for (Shape shape : {kMx, kNv}) {
+        shape.m = m;
+        shape.n = 16;
+        shape.k = 3072 - 128 + (swizzled ? 0 : 32);  // pieces of 1,024, and less
+        shape.swizzled = swizzled;
+        shape.more_columns = swizzled ? 0 : 1;
+        shape.more_rows = 1;
+        const Program program = ProgramOf(shape);
+        const GpuProgram made = Made(program);
+        EXPECT_EQ(made.multiplier(), kNative);
+        std::vector<int64_t> terms;
+        for (const GpuCommand& command : made.plan().commands) {
+          if (command.kind != GpuCommand::Kind::kProduct) continue;
+          EXPECT_EQ(command.product.adds, !terms.empty());
+          terms.push_back(command.product.k);
+        }
+        EXPECT_THAT(terms, ElementsAre(1024, 1024, shape.k - 2048));
+        std::vector<Bytes> contents = Contents(program, 7);
+        SpoilPadding(shape, contents);
+        CompareRun(program, made, contents);
+      }
+    }
+  }
+}
+
+// One running sum of the tensor cores would lose more than the bound: beside its first block each
+// of the others is cut off a little.
+TEST_F(NativeBlocksTest, ALongSumKeepsItsBound) {
+  for (Shape shape : {kMx, kNv}) {
+    shape.m = 16;
+    shape.n = 16;
+    shape.k = 66 * 1024;  // more pieces than go into one sum
+    shape.global = false;
+    const bool mx = shape.block == 32;
+    const double element = mx ? 1.125 : 1.5;
+    const double first = mx ? 1024 : 448;  // scale
+    const double next = mx ? 1 : 1.125;
+    const Program program = ProgramOf(shape);
+    std::vector<Bytes> contents = Contents(program, 7);
+    for (const size_t side : {0, 1}) {
+      const std::string& type = side == 0 ? shape.left : shape.right;
+      contents[side] = testing::ElementsOf(
+          *DTypeOf(type), std::vector<double>(static_cast<size_t>(16 * shape.k), element));
+      std::vector<double> scales(contents[side + 2].size(), next);
+      for (size_t i = 0; i < scales.size(); i += scales.size() / 16) scales[i] = first;
+      contents[side + 2] = testing::ElementsOf(*DTypeOf(shape.scales), scales);
+    }
+    const GpuProgram made = Made(program);
+    EXPECT_TRUE(made.native_blocks());
+    Memory memory = Bind(made, contents);
+    GpuMachine::Aside aside;
+    ASSERT_TRUE(Run(made, memory, aside).ok());
+    const absl::Span<std::byte> result = memory.buffers[4];
+    const std::vector<double> got =
+        testing::NumbersOf(DType::kF32, Bytes(result.begin(), result.end()), 1);
+    const auto blocks = static_cast<double>(shape.k / shape.block);
+    const double exact = element * element * static_cast<double>(shape.block) *
+                         (first * first + (blocks - 1) * next * next);
+    EXPECT_NEAR(got[0], exact, exact * 0x1p-17);
+  }
+}
+
+// So many calls would take longer than to dequantise.
+TEST_F(NativeBlocksTest, TooManyPiecesAreDequantised) {
+  Shape shape = kMx;
+  shape.m = 16;
+  shape.n = 16;
+  shape.k = int64_t{1} << 19;
+  const GpuProgram made = Made(ProgramOf(shape));
+  EXPECT_FALSE(made.native_blocks());
+  EXPECT_THAT(ToText(made.plan()), HasSubstr("product cublaslt"));
 }
 
 // Scales that the product's own step makes are in memory before anything is made of them.
