@@ -389,6 +389,38 @@ TEST(ProductTest, WhatOpsMakeOfConstantBuffersIsKept) {
   }
 }
 
+// So are scales that the product's own step unswizzles.
+TEST(ProductTest, ScalesOfConstantBuffersAreUnswizzledOnce) {
+  for (const bool constant : {false, true}) {
+    const std::string declared = constant ? " constant\n" : "\n";
+    const Program program = testing::Parsed(absl::StrCat(
+        "program 1\nbuffer @x read 32768\nbuffer @w read 16384", declared, "buffer @s read 512",
+        declared, "buffer @y write 65536\n%x = input @x : bf16[128,128]\n",
+        "%w = input @w : f8e4m3fn[128,128]\n%t = input @s : f8e8m0fnu[512]\n",
+        "%s = unswizzle_scales %t : f8e8m0fnu[128,4]\n",
+        "%p = block_scaled_dot %w, %x, %s : f32[128,128]\nstore @y, %p\n"));
+    const auto made = HostProgram::Make(program, 2);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->from_constants_bytes() >= 512, constant);
+    std::vector<Bytes> bytes = {Bytes(32768), Bytes(16384, std::byte{0x38}),  // x: 2; w, s: 1
+                                Bytes(512, std::byte{127}), Bytes(65536)};
+    for (size_t i = 1; i < bytes[0].size(); i += 2) bytes[0][i] = std::byte{0x40};
+    std::vector<absl::Span<std::byte>> buffers;
+    for (Bytes& each : bytes) buffers.push_back(absl::MakeSpan(each));
+    Memory scratch(made->scratch_bytes()), kept_memory(made->from_constants_bytes());
+    HostProgram::FromConstants kept{kept_memory.Span(), {}};
+    const absl::Span<std::byte> rest =
+        scratch.Span().subspan(0, made->scratch_bytes() - made->from_constants_bytes());
+    for (const float wanted : {256.0f, constant ? 256.0f : 512.0f}) {
+      made->Run(buffers, rest, nullptr, nullptr, &kept);
+      float value;
+      std::memcpy(&value, bytes[3].data(), sizeof(value));
+      EXPECT_EQ(value, wanted);
+      std::fill(bytes[2].begin(), bytes[2].end(), std::byte{128});  // 2
+    }
+  }
+}
+
 // In a repeat too, and with either factor constant: as if it were not.
 TEST(ProductTest, ConstantFactorsDoNotChangeResults) {
   for (const std::string constant : {"@x", "@w"}) {
