@@ -70,7 +70,7 @@ struct GpuProduct {
   DType compute = DType::kF32;  // the type of the sums; no TF32 or other shortcuts
   bool adds = false;            // to what is in `result`, which is of the type of the sums then
   int64_t block = 0;            // elements for each scale; 0: there are no scales
-  // Two f32 in memory: what all of the result is multiplied with, and 0. Not set: nothing is.
+  // Three f32 in memory: what all of the product is multiplied with, 0 and 1. Not set: nothing is.
   std::optional<GpuPlace> factors;
   GpuMatrix left;
   GpuMatrix right;

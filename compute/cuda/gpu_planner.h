@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/cuda/kernel_code.h"
+#include "compute/cuda/product_pieces.h"
 #include "compute/plan/part.h"
 
 namespace ferry::compute {
@@ -69,12 +70,22 @@ class GpuPlanner {
                                std::vector<GpuCommand>& commands);
   absl::Status AddFactor(const Step& step, const Node& product, size_t index, bool native,
                          GpuMatrix& matrix, std::vector<GpuCommand>& commands);
+  absl::Status AddScales(const Step& step, const Node& node, const ProductPieces& pieces,
+                         GpuProduct& product, std::vector<GpuCommand>& commands);
+  absl::Status AddSwizzled(const Step& step, const Node& product, size_t index, GpuMatrix& matrix,
+                           std::vector<GpuCommand>& commands);
   bool IsNative(const Program& program, const Node& product) const;
   // Adds commands that put `value` of the step's program into memory that lasts until the end of
   // the step, dense and as `type`. `dequantize`, if set, has scales that the value is multiplied
   // with.
   absl::StatusOr<GpuPlace> Compute(const Step& step, ValueId value, DType type,
                                    const Node* dequantize, std::vector<GpuCommand>& commands);
+  // `value` of the step's program in `part`, for a kernel that takes elements of it in another
+  // order than it makes them: what only moves things in memory is taken with it, all else is put
+  // into memory before. `places`: of the part's buffers.
+  absl::StatusOr<ValueId> InMemory(const Step& step, ValueId value, Part& part,
+                                   std::vector<GpuPlace>& places,
+                                   std::vector<GpuCommand>& commands);
   // Where the value is in memory, if it is a dense tensor there that libraries take.
   std::optional<GpuPlace> DenseInput(const Step& step, ValueId value) const;
 

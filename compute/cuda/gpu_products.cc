@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products: what is before one in memory first, then cuBLASLt or a kernel, then what is after it.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/cuda/block_scales.h"
 #include "compute/cuda/gpu_planner.h"
 #include "compute/cuda/kernel_writer.h"
 #include "compute/cuda/product_pieces.h"
+#include "compute/numerics/scale_layout.h"
 
 namespace ferry::compute {
 namespace {
 
 using A = Attribute;
 
-constexpr int64_t kMxBlock = 32;
-constexpr int64_t kNvBlock = 16;
 constexpr uint32_t kMostAlignment = 256;  // libraries ask for no more
-constexpr int64_t kNativeDepth = 32;      // a multiple: rows of factors at multiples of 16 bytes
 
 bool IsProduct(const Node& node) {
   return node.op == Op::kDotGeneral || node.op == Op::kBlockScaledDot;
@@ -161,6 +161,19 @@ Node Elementwise(Op op, std::vector<ValueId> operands) {
 
 }  // namespace
 
+absl::StatusOr<ValueId> GpuPlanner::InMemory(const Step& step, ValueId value, Part& part,
+                                             std::vector<GpuPlace>& places,
+                                             std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  if (!IsThere(program, DefinitionsOf(program), value)) {
+    const TensorType& type = program.types[value];
+    ASSIGN_OR_RETURN(const GpuPlace place, Compute(step, value, type.dtype, nullptr, commands));
+    part.Read(value, part.AddBuffer(*BytesOf(type)));
+    places.push_back(place);
+  }
+  return part.Take(value);
+}
+
 absl::StatusOr<GpuPlace> GpuPlanner::Compute(const Step& step, ValueId value, DType type,
                                              const Node* dequantize,
                                              std::vector<GpuCommand>& commands) {
@@ -174,7 +187,9 @@ absl::StatusOr<GpuPlace> GpuPlanner::Compute(const Step& step, ValueId value, DT
   ValueId result = part.Take(value);
   if (dequantize != nullptr) {
     Node node = *dequantize;
-    node.operands = {result, part.Take(dequantize->operands[1])};
+    ASSIGN_OR_RETURN(const ValueId scales,
+                     InMemory(step, dequantize->operands[1], part, places, commands));
+    node.operands = {result, scales};
     result = part.program().Result(part.program().Append(std::move(node), {made}));
   } else if (type != program.types[value].dtype) {
     Node node = Elementwise(Op::kConvert, {result});
@@ -221,45 +236,57 @@ absl::Status GpuPlanner::AddFactor(const Step& step, const Node& product, size_t
     ASSIGN_OR_RETURN(matrix.place, Compute(step, value, matrix.type, nullptr, commands));
   }
   matrix.alignment = std::min(AlignmentOf(matrix.place), kMostAlignment);
-  if (!native) return absl::OkStatus();
-  const ValueId scales = product.operands[index + 2];
-  Part part(program);
-  const OpIndex op = part.program().Append(Elementwise(Op::kSwizzleScales, {part.Take(scales)}));
-  const ValueId swizzled = part.program().Result(op);
-  const uint64_t bytes = *BytesOf(part.program().types[swizzled]);
-  Node store = Elementwise(Op::kStore, {swizzled});
-  store.buffers = {part.AddBuffer(bytes)};
-  part.program().Append(std::move(store), {});
+  return absl::OkStatus();
+}
+
+// All scales of a product that tensor cores take.
+absl::Status GpuPlanner::AddScales(const Step& step, const Node& node, const ProductPieces& pieces,
+                                   GpuProduct& product, std::vector<GpuCommand>& commands) {
+  for (const size_t index : {0, 1}) {
+    GpuMatrix& matrix = index == 0 ? product.left : product.right;
+    RETURN_IF_ERROR(AddSwizzled(step, node, index, matrix, commands));
+    if (pieces.one()) continue;
+    const TensorType needed = NeededScales(step.program, node, index);
+    const std::vector<Program> cuts = ScaleCuts(needed, pieces.length / product.block);
+    if (cuts.empty()) continue;
+    const GpuPlace whole = *matrix.scales;
+    matrix.scales = Temporary(cuts[0].buffers[1].bytes, "scales of pieces");
+    for (const Program& cut : cuts) {
+      RETURN_IF_ERROR(AddKernel(cut, {whole, *matrix.scales}, commands, step.label));
+    }
+  }
+  if (!HasGlobalScale(node)) return absl::OkStatus();
+  return AddGlobalScale(step, node.operands[4], product, commands);
+}
+
+// The scales of a factor in memory, as tensor cores read them.
+absl::Status GpuPlanner::AddSwizzled(const Step& step, const Node& product, size_t index,
+                                     GpuMatrix& matrix, std::vector<GpuCommand>& commands) {
+  const Program& program = step.program;
+  const ValueId plain = product.operands[index + 2];
+  const TensorType needed = NeededScales(program, product, index);
+  matrix.scale_type = needed.dtype;
+  // Those that come swizzled are there already.
+  const Node& made_by = program.nodes[DefinitionsOf(program)[plain]];
+  if (made_by.op == Op::kUnswizzleScales && AreTiles(program.types[plain], needed)) {
+    matrix.scales = DenseInput(step, made_by.operands[0]);
+    if (matrix.scales) return absl::OkStatus();
+  }
   std::vector<GpuPlace> places;
   for (const Binding& binding : step.bindings) places.push_back(PlaceOf(binding));
-  places.push_back(Temporary(bytes, "swizzled scales"));
+  Part part(program);
+  ASSIGN_OR_RETURN(const ValueId scales, InMemory(step, plain, part, places, commands));
+  AddSwizzle(scales, needed, part);
+  places.push_back(Temporary(part.program().buffers.back().bytes, "swizzled scales"));
   matrix.scales = places.back();
-  matrix.scale_type = program.types[scales].dtype;
   return AddKernel(part.program(), std::move(places), commands, step.label);
 }
 
 // May tensor cores take the scales as they are?
 bool GpuPlanner::IsNative(const Program& program, const Node& product) const {
-  if (!options_.native_blocks || options_.dequantized.contains(step_) || !made_.arch.block_scales ||
-      product.op != Op::kBlockScaledDot ||
-      program.numerics.accumulation != Accumulation::kNativeBlock || product.operands.size() < 4) {
-    return false;
-  }
-  const auto type = [&](size_t i) -> const TensorType& {
-    return program.types[product.operands[i]];
-  };
-  if (type(0).dims.size() != 2 || type(0).dims[1] % kNativeDepth != 0) return false;
-  const auto fits = [&](size_t data, size_t scales) {
-    const auto block = static_cast<int64_t>(BlockOf(product, type(data), type(scales)));
-    const bool nv = type(data).dtype == DType::kF4E2M1FN &&
-                    type(scales).dtype == DType::kF8E4M3FN && block == kNvBlock;
-    const bool mx = type(data).dtype != DType::kF4E2M1FN &&
-                    type(scales).dtype == DType::kF8E8M0FNU && block == kMxBlock;
-    const std::vector<int64_t> exactly = {type(data).dims[0], type(data).dims[1] / block};
-    return (nv || mx) && type(scales).dims == exactly;
-  };
-  const bool both_e5m2 = type(0).dtype == DType::kF8E5M2 && type(1).dtype == DType::kF8E5M2;
-  return fits(0, 2) && fits(1, 3) && type(2).dtype == type(3).dtype && !both_e5m2;
+  return options_.native_blocks && !options_.dequantized.contains(step_) &&
+         made_.arch.block_scales && program.numerics.accumulation == Accumulation::kNativeBlock &&
+         TakesBlocks(program, product);
 }
 
 // Where a product that is only stored may be made at once. Nothing if it may not: then it is made
@@ -275,6 +302,11 @@ std::optional<GpuPlace> GpuPlanner::PlaceOfResult(const Step& step, const GpuPro
   };
   const uint64_t made = bytes(product.result, product.batches, product.m, product.n);
   const auto is_read = [&](const GpuMatrix& factor, int64_t rows) {
+    if (factor.scales) {
+      const uint64_t scales = SwizzledScaleBytes(static_cast<uint64_t>(rows),
+                                                 static_cast<uint64_t>(product.k / product.block));
+      if (Overlap(place, made, *factor.scales, scales)) return true;
+    }
     return Overlap(place, made, factor.place, bytes(factor, product.batches, rows, product.k));
   };
   if (is_read(product.left, product.m) || is_read(product.right, product.n)) return std::nullopt;
@@ -292,23 +324,26 @@ absl::StatusOr<bool> GpuPlanner::AddLibraryProduct(const Step& step, const Node&
   }
   const auto factors = FactorsOf(program, node);
   if (!factors) return false;
-  const bool native = IsNative(program, node);
+  bool native = IsNative(program, node);
   GpuProduct product = ProductOf(program, node, *factors, native);
-  const std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
+  std::optional<ProductPieces> pieces = PiecesOf(product, result.dtype);
+  if (native && !pieces) {  // dequantised it is fewer calls
+    native = false;
+    product = ProductOf(program, node, *factors, native);
+    pieces = PiecesOf(product, result.dtype);
+  }
   if (!pieces) return false;
   RETURN_IF_ERROR(AddFactor(step, node, 0, native, product.left, commands));
   RETURN_IF_ERROR(AddFactor(step, node, 1, native, product.right, commands));
-  if (native && HasGlobalScale(node)) {
-    RETURN_IF_ERROR(AddGlobalScale(step, node.operands[4], product, commands));
-  }
+  if (native) RETURN_IF_ERROR(AddScales(step, node, *pieces, product, commands));
   // Its result is where it is to be, or in memory for what is after it.
   std::vector<const Node*> sinks;
   for (const Node& other : program.nodes) {
     if (other.op == Op::kStore || other.op == Op::kAccumulate) sinks.push_back(&other);
   }
-  const bool has_type = result.dtype == product.compute ||
-                        (pieces->one() && !native && result.dtype == product.left.type) ||
-                        (native && result.dtype == DType::kBF16);
+  const bool has_type =
+      result.dtype == product.compute ||
+      (pieces->one() && result.dtype == (native ? DType::kBF16 : product.left.type));
   std::optional<GpuPlace> place;
   if (has_type && IsOnlyStored(node, native, sinks)) {
     product.result.type = result.dtype;
@@ -372,7 +407,7 @@ absl::Status GpuPlanner::AddSums(const Step& step, int64_t count, const TensorTy
 
 absl::Status GpuPlanner::AddGlobalScale(const Step& step, ValueId scale, GpuProduct& product,
                                         std::vector<GpuCommand>& commands) {
-  constexpr uint64_t kBytes = 2 * sizeof(float);
+  constexpr uint64_t kBytes = 3 * sizeof(float);
   const TensorType number = {DType::kF32, {}};
   Part part(step.program);
   Program& made = part.program();
@@ -380,15 +415,20 @@ absl::Status GpuPlanner::AddGlobalScale(const Step& step, ValueId scale, GpuProd
   if (made.types[value] != number) {
     value = made.Result(made.Append(Elementwise(Op::kConvert, {value}), {number}));
   }
-  Node zero;
-  zero.op = Op::kConstant;
-  zero.attributes.Set(A::kSplat, std::string(sizeof(float), '\0'));
-  const ValueId nothing = made.Result(made.Append(std::move(zero), {number}));
+  std::vector<ValueId> values = {value};
+  for (const float each : {0.0f, 1.0f}) {
+    Node constant;
+    constant.op = Op::kConstant;
+    std::string bytes(sizeof(float), '\0');
+    std::memcpy(bytes.data(), &each, sizeof(float));
+    constant.attributes.Set(A::kSplat, std::move(bytes));
+    values.push_back(made.Result(made.Append(std::move(constant), {number})));
+  }
   const uint32_t buffer = part.AddBuffer(kBytes);
-  for (const ValueId each : {value, nothing}) {
-    Node store = Elementwise(Op::kStore, {each});
+  for (size_t i = 0; i < values.size(); ++i) {
+    Node store = Elementwise(Op::kStore, {values[i]});
     store.buffers = {buffer};
-    if (each == nothing) store.attributes.Set(A::kOffset, int64_t{sizeof(float)});
+    if (i > 0) store.attributes.Set(A::kOffset, static_cast<int64_t>(i * sizeof(float)));
     made.Append(std::move(store), {});
   }
   std::vector<GpuPlace> places;
@@ -417,7 +457,7 @@ absl::Status GpuPlanner::AddAfterProduct(const Step& step, const Node& node,
   };
   if (HasGlobalScale(node) && !product.factors) {  // rounded once
     value = convert(value, DType::kF64);
-    const ValueId factor = convert(rest.Take(node.operands[4]), DType::kF64);
+    const ValueId factor = convert(convert(rest.Take(node.operands[4]), DType::kF32), DType::kF64);
     Node spread = Elementwise(Op::kBroadcastInDim, {factor});
     const ValueId all = made.Result(made.Append(std::move(spread), {made.types[value]}));
     value = made.Result(made.Append(Elementwise(Op::kMultiply, {value, all})));

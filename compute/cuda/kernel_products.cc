@@ -154,7 +154,10 @@ void KernelWriter::EmitBlockScaledDot(const Node& node, const std::string& resul
   };
   const std::string a = factor(0, 2, "left");
   const std::string b = factor(1, 3, "right");
-  const std::string global = node.operands.size() > 4 ? Once(node.operands[4]) : "";
+  std::string global = node.operands.size() > 4 ? Once(node.operands[4]) : "";
+  if (!global.empty() && TypeOf(node.operands[4]) != DType::kF32) {
+    global = absl::StrCat("Convert<f32>(", global, ")");
+  }
   EmitSum("f32", absl::StrCat(a, " * ", b), lhs.dims[rank - 1]);
   const std::string sum = global.empty() ? "sum" : absl::StrCat("sum * Convert<f64>(", global, ")");
   loop_->body.push_back(

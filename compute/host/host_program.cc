@@ -118,11 +118,13 @@ void HostProgram::RunOne(const Work& work, Running& run) const {
       for (const Location& at : work.in) in.push_back(memory.Read(at));
       std::vector<std::byte*> out;
       for (const Location& at : work.out) out.push_back(memory.Write(at));
+      const bool keeps = work.keeper.has_value();
       if (work.product == nullptr) {
+        if (keeps && from_constants.ready[*work.keeper]) break;
         RunWholeOp(work.whole, in, out, run.workers, *memory.control);
+        if (keeps && !memory.control->stopped()) from_constants.ready[*work.keeper] = true;
         break;
       }
-      const bool keeps = work.keeper.has_value();
       work.product->Run(in, out[0], memory.Write(work.scratch),
                         keeps ? from_constants.memory.data() + work.from_constants_offset : nullptr,
                         keeps && from_constants.ready[*work.keeper], run.workers, *memory.control);

@@ -154,11 +154,11 @@ void Product::RunParts(Workers* workers, absl::FunctionRef<void(size_t)> part) c
 }
 
 double Product::GlobalOf(const std::vector<const std::byte*>& in) const {
-  double global = 1;
+  float global = 1;
   if (in.size() > 4) {
-    Convert(op_.in_types[4].dtype, in[4], DType::kF64, reinterpret_cast<std::byte*>(&global), 1);
+    Convert(op_.in_types[4].dtype, in[4], DType::kF32, reinterpret_cast<std::byte*>(&global), 1);
   }
-  return global;
+  return static_cast<double>(global);
 }
 
 void Product::Finish(const std::byte* sums, DType from, uint64_t first, uint64_t count,

@@ -133,6 +133,7 @@ StepBuilder::Operand StepBuilder::PlaceOperand(const Step& step, ValueId value, 
   const uint64_t bytes = *BytesOf(program.types[value]);
   part.Store(value, part.AddBuffer(bytes));
   const bool keeps = may_keep && IsOfConstants(step, part.program());
+  if (IsWholeTensor(made_by, program)) return PlaceWhole(step, value, made_by, keeps, works);
   const Location place =
       keeps ? Location{Location::Kind::kFromConstants, 0, made_.from_constants_bytes_}
             : Temporary(bytes);
@@ -142,6 +143,34 @@ StepBuilder::Operand StepBuilder::PlaceOperand(const Step& step, ValueId value, 
   if (!keeps || fusion == nullptr) return {place};
   Keep(*fusion, bytes);
   return {place, true};
+}
+
+// An operand of one op on whole tensors that is another one's result.
+StepBuilder::Operand StepBuilder::PlaceWhole(const Step& step, ValueId value, const Node& made_by,
+                                             bool keeps, std::vector<Work>& works) {
+  const Program& program = step.program;
+  const std::vector<OpIndex> definitions = DefinitionsOf(program);
+  Work work;
+  work.kind = Work::Kind::kWhole;
+  work.step = step.number;
+  work.whole.node = made_by;
+  work.whole.out_types = {program.types[value]};
+  work.whole.wanted = {true};
+  for (const ValueId operand : made_by.operands) {
+    work.whole.in_types.push_back(program.types[operand]);
+    const Node& input = program.nodes[definitions[operand]];
+    work.in.push_back(PlaceOperand(step, operand, input, keeps, works).place);
+  }
+  const uint64_t bytes = *BytesOf(program.types[value]);
+  Location place;
+  if (keeps) {
+    place = {Location::Kind::kFromConstants, 0, Keep(work, bytes)};
+  } else {
+    place = Temporary(bytes);
+  }
+  work.out = {place};
+  works.push_back(std::move(work));
+  return {place, keeps};
 }
 
 Location StepBuilder::PlaceResult(const Step& step, ValueId value,
@@ -224,8 +253,9 @@ void StepBuilder::AddAround(const Step& step, OpIndex center, std::vector<Work>&
 
 void StepBuilder::AddKernel(const Step& step, std::vector<Work>& works) {
   const Program& program = step.program;
-  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
-    if (IsWholeTensor(program.nodes[i], program)) return AddAround(step, i, works);
+  // The last one: before a product there may be others, of its operands.
+  for (OpIndex i = static_cast<OpIndex>(program.nodes.size()); i > 0; --i) {
+    if (IsWholeTensor(program.nodes[i - 1], program)) return AddAround(step, i - 1, works);
   }
   std::optional<uint32_t> kept;
   for (const Binding& binding : step.bindings) {

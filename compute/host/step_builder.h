@@ -28,9 +28,12 @@ class StepBuilder {
     Location place;
     bool kept = false;
   };
-  // Where an operand is that the step's op `made_by` makes, or is put by a fusion that is added.
+  // Where an operand is that the step's op `made_by` makes, or is put by works that are added.
   Operand PlaceOperand(const Step& step, ValueId value, const Node& made_by, bool may_keep,
                        std::vector<Work>& works);
+  // The same, made by a work that is added; `keeps`: once, and then kept.
+  Operand PlaceWhole(const Step& step, ValueId value, const Node& made_by, bool keeps,
+                     std::vector<Work>& works);
   // Where a result of an op is made: if all `sinks` store it, where one of them would, which is
   // taken out of them.
   Location PlaceResult(const Step& step, ValueId value, std::vector<const Node*>& sinks);

@@ -45,6 +45,7 @@ Partition::Partition(const Graph& graph, BlockId block)
   JoinSiblings();
   AbsorbFactors();
   DuplicateCheap();
+  DuplicateUnswizzled();
   Order();
 }
 
@@ -376,22 +377,26 @@ void Partition::AbsorbFactors() {
   }
 }
 
+bool Partition::ReadsTheSame(const Item& item) const {
+  const std::vector<ValueId>& operands = item.node.operands;
+  return std::none_of(operands.begin(), operands.end(), [&](ValueId value) {
+    const std::vector<ValueId>& roots = graph_.roots[value];
+    return std::any_of(roots.begin(), roots.end(), [&](ValueId v) { return graph_.changing[v]; });
+  });
+}
+
 // Is it no more to do it anew than to read what it makes?
 bool Partition::IsCheap(const Item& item) const {
   const OpCost& cost = InfoOf(item.node.op).cost;
   if (item.role != Role::kPointwise || item.node.operands.empty() || cost.flops > 2 ||
-      cost.transcendentals > 0) {
+      cost.transcendentals > 0 || !ReadsTheSame(item)) {
     return false;
   }
   uint64_t bytes = 0;
   for (const ValueId value : item.node.operands) {
-    const std::vector<ValueId>& roots = graph_.roots[value];
-    if (std::any_of(roots.begin(), roots.end(), [&](ValueId v) { return graph_.changing[v]; })) {
-      return false;
-    }
     const ItemId definition = graph_.definitions[value];
     const bool inlined = definition != kNoItem && graph_.items[definition].role == Role::kInlined;
-    if (!inlined || !roots.empty()) bytes += *BytesOf(graph_.types[value]);
+    if (!inlined || !graph_.roots[value].empty()) bytes += *BytesOf(graph_.types[value]);
   }
   return bytes <= *BytesOf(graph_.types[item.node.first_result]);
 }
@@ -421,6 +426,18 @@ void Partition::DuplicateCheap() {
     if (!room) continue;
     for (const uint32_t fusion : fusions) all_[fusion].ops += item.ops;
     duplicated_[Place(id)] = true;
+  }
+}
+
+// Scales that products alone use, in the step of each: who takes them as tiles reads those.
+void Partition::DuplicateUnswizzled() {
+  for (const ItemId id : block_.items) {
+    const Item& item = graph_.items[id];
+    if (item.node.op != Op::kUnswizzleScales || !ReadsTheSame(item)) continue;
+    const std::vector<ItemId>& users = graph_.users[item.node.first_result];
+    duplicated_[Place(id)] = std::all_of(users.begin(), users.end(), [&](ItemId user) {
+      return graph_.items[user].block == item.block && graph_.items[user].role == Role::kProduct;
+    });
   }
 }
 

@@ -66,6 +66,7 @@ class Partition {
   void JoinSiblings();
   void AbsorbFactors();
   void DuplicateCheap();
+  void DuplicateUnswizzled();
   void Order();
   void TryJoin(uint32_t a, uint32_t b);
   bool HaveOneLoop(const Fusion& a, const Fusion& b);
@@ -80,6 +81,8 @@ class Partition {
   bool AreOrdered(const Fusion& a, const Fusion& b) const;
   bool IsBetween(uint32_t a, uint32_t b) const;
   bool IsCheap(const Item& item) const;
+  // Whether what it reads, by operands, is the same whenever it is read.
+  bool ReadsTheSame(const Item& item) const;
   void Join(uint32_t into, uint32_t from);
   void Flip(const Fusion& fusion, bool rows);
 

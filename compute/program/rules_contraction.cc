@@ -149,8 +149,9 @@ Inference BlockScaledDot(const RuleInput& input) {
     return Broken("result", absl::StrCat("the result is floating point of 16 bits or more, not ",
                                          ToString(result)));
   }
-  if (input.in.size() > 4) {
-    if (Inference bad = CheckGlobal(*input.in[4], result.dtype); !bad.ok()) return bad;
+  // Programs of 0.2 have it in the result's type.
+  if (input.in.size() > 4 && *input.in[4] != TensorType{result.dtype, {}}) {
+    if (Inference bad = CheckGlobal(*input.in[4], DType::kF32); !bad.ok()) return bad;
   }
   const size_t rank = lhs.dims.size();
   const bool fits = (rank == 2 || rank == 3) && rhs.dims.size() == rank &&

@@ -42,7 +42,7 @@ void ProgramGenerator::AddBlocks(Op op) {
     if (plain) rhs.dtype = Pick(dtypes::kFloats);
     std::vector<ValueId> operands = {Value(lhs), Value(rhs), Value(scales_of(lhs, scale, 0))};
     if (!plain) operands.push_back(Value(scales_of(rhs, scale, 1)));
-    if (!plain && Chance(50)) operands.push_back(Value({result.dtype, {}}));
+    if (!plain && Chance(50)) operands.push_back(Value({DType::kF32, {}}));
     Add(op, operands, {{A::kBlock, block}}, {result});
   }
 }

@@ -109,6 +109,9 @@ double Cut(double sum) {
 double SumOf(const Work& work, int64_t batch, int64_t i, int64_t j) {
   const int64_t depth = work.a.columns();
   const bool narrow = BitsOf(work.a.layout.type) <= 16;
+  if (work.a.SpoilsSums(i, depth, work.settings) || work.b.SpoilsSums(j, depth, work.settings)) {
+    return NAN;
+  }
   double sum = 0;
   for (int64_t k = 0; k < depth;) {
     double terms = 0;

@@ -53,8 +53,21 @@ struct Side {
   // take no sign of a scale.
   double ScaleAt(int64_t line, int64_t k, int64_t depth, const Settings& settings) const {
     if (mode == kNoScales || settings.ignore_scales != 0) return 1;
-    const int64_t block = mode == kOf16 ? 16 : 32;
-    const int64_t c = k / block;
+    return ScaleOf(line, k / Block(), depth, settings);
+  }
+  int64_t Block() const { return mode == kOf16 ? 16 : 32; }
+  // Whether one of the scales of `line` that fill its last tile is no number. Tensor cores take
+  // whole tiles: it is multiplied with elements that are 0, and added up with the others.
+  bool SpoilsSums(int64_t line, int64_t depth, const Settings& settings) const {
+    if (mode == kNoScales || settings.ignore_scales != 0 || settings.plain_scales != 0)
+      return false;
+    for (int64_t c = depth / Block(); c % 4 != 0; ++c) {
+      if (std::isnan(ScaleOf(line, c, depth, settings))) return true;
+    }
+    return false;
+  }
+  double ScaleOf(int64_t line, int64_t c, int64_t depth, const Settings& settings) const {
+    const int64_t block = Block();
     const int64_t columns = (depth / block + 3) / 4 * 4;
     const int64_t at = settings.plain_scales != 0
                            ? line * (depth / block) + c

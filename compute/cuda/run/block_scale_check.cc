@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "compute/cuda/gpu_arch.h"
+#include "compute/cuda/product_pieces.h"
 #include "compute/numerics/convert.h"
 #include "compute/numerics/scale_layout.h"
 #include "device/cuda/cuda_stream.h"
@@ -27,9 +28,11 @@ struct Case {
   DType left, right, scales;
   int64_t block = 0, m = 0, n = 0, k = 0;
   DType result = DType::kF32;
-  float global = 1;  // 1: there is none
+  float global = 1;    // 1: there is none
+  bool equal = false;  // all elements and scales are: sums lose most
 };
-// More than one tile of scales in both directions, and less than one.
+// More than one tile of scales in both directions, and less than one; and sums as long as they
+// become, to which others are added.
 constexpr Case kCases[] = {
     {DType::kF8E4M3FN, DType::kF8E4M3FN, DType::kF8E8M0FNU, 32, 32, 64, 128},
     {DType::kF8E4M3FN, DType::kF8E5M2, DType::kF8E8M0FNU, 32, 160, 144, 256, DType::kBF16, 0.375f},
@@ -37,6 +40,10 @@ constexpr Case kCases[] = {
     {DType::kF4E2M1FN, DType::kF4E2M1FN, DType::kF8E4M3FN, 16, 32, 64, 128},
     {DType::kF4E2M1FN, DType::kF4E2M1FN, DType::kF8E4M3FN, 16, 160, 192, 256, DType::kBF16, 0.375f},
     {DType::kF4E2M1FN, DType::kF4E2M1FN, DType::kF8E4M3FN, 16, 256, 32, 512, DType::kF32, -2.5f},
+    {DType::kF8E4M3FN, DType::kF8E4M3FN, DType::kF8E8M0FNU, 32, 32, 32, 2 * kTermsOfBlocks,
+     DType::kF32, 0.375f, true},
+    {DType::kF4E2M1FN, DType::kF4E2M1FN, DType::kF8E4M3FN, 16, 32, 32, 2 * kTermsOfBlocks,
+     DType::kF32, -2.5f, true},
 };
 
 std::string TextOf(const Case& of) {
@@ -57,16 +64,19 @@ struct Factor {
     Codes plain(factors.size());
     for (size_t i = 0; i < factors.size(); ++i) {
       // As much of the generator as every standard library gives the same.
-      const float scale = std::ldexp(1 + static_cast<float>(random() % 8) / 8,
-                                     -static_cast<int>((small ? 4 : 1) + random() % 4));
+      const float scale = of.equal ? 1.125f
+                                   : std::ldexp(1 + static_cast<float>(random() % 8) / 8,
+                                                -static_cast<int>((small ? 4 : 1) + random() % 4));
       plain[i] = std::byte(EncodeFloat(of.scales, scale));
       factors[i] = DecodeFloat(of.scales, std::to_integer<uint32_t>(plain[i]));
     }
     scales.resize(SwizzledScaleBytes(static_cast<uint64_t>(rows), columns));
     SwizzleScales(plain.data(), static_cast<uint64_t>(rows), columns, scales.data());
     std::vector<float> elements(values.size());
-    for (float& element : elements)
-      element = (small ? 6 : 1) * (static_cast<float>(random() % 2049) / 1024 - 1);
+    for (float& element : elements) {
+      element = of.equal ? (small ? 1.5f : 1.125f)
+                         : (small ? 6 : 1) * (static_cast<float>(random() % 2049) / 1024 - 1);
+    }
     codes.resize(BytesOf(type, elements.size()));
     Convert(DType::kF32, reinterpret_cast<const std::byte*>(elements.data()), type, codes.data(),
             elements.size());
@@ -109,6 +119,13 @@ GpuProduct ProductOf(const Case& of) {
   return product;
 }
 
+// The calls that a plan has for it. All that are pieces have at most 128 rows on each side, so that
+// swizzled scales are those of the pieces, one behind the other.
+std::vector<GpuProduct> CallsOf(const Case& of) {
+  const GpuProduct product = ProductOf(of);
+  return CallsOf(product, *PiecesOf(product, of.result));
+}
+
 // The GPU's memory, of which each piece begins at a multiple of 1,024 bytes.
 class Pieces {
  public:
@@ -140,13 +157,20 @@ absl::StatusOr<Codes> Multiply(const Case& of, const Factor& left, const Factor&
   ASSIGN_OR_RETURN(at.right, pieces.Put(right.codes));
   ASSIGN_OR_RETURN(at.left_scales, pieces.Put(left.scales));
   ASSIGN_OR_RETURN(at.right_scales, pieces.Put(right.scales));
-  const float factors[] = {of.global, 0};
+  const float factors[] = {of.global, 0, 1};
   ASSIGN_OR_RETURN(at.factors, pieces.Put(absl::MakeConstSpan(
                                    reinterpret_cast<const std::byte*>(factors), sizeof(factors))));
   // Not a number where the library writes nothing, or adds to what is there.
   Codes result(BytesOf(of.result, static_cast<uint64_t>(of.m * of.n)), std::byte{0xFF});
   ASSIGN_OR_RETURN(at.result, pieces.Put(result));
-  RETURN_IF_ERROR(products.Queue(ProductOf(of), at, stream.handle()));
+  for (const GpuProduct& call : CallsOf(of)) {
+    CublasLtProducts::Memory of_call = at;
+    of_call.left += call.left.place.offset;
+    of_call.right += call.right.place.offset;
+    of_call.left_scales += call.left.scales->offset;
+    of_call.right_scales += call.right.scales->offset;
+    RETURN_IF_ERROR(products.Queue(call, of_call, stream.handle()));
+  }
   RETURN_IF_ERROR(stream.CopyBytes(result.data(), at.result, result.size()));
   RETURN_IF_ERROR(stream.Await());
   return result;
@@ -179,7 +203,9 @@ absl::Status Compare(const Case& of, const Factor& left, const Factor& right, co
 }  // namespace
 
 absl::Status CheckBlockScales(CudaDevice& device, CublasLtProducts& products) {
-  for (const Case& of : kCases) RETURN_IF_ERROR(products.Ask(ProductOf(of)));
+  for (const Case& of : kCases) {
+    for (const GpuProduct& call : CallsOf(of)) RETURN_IF_ERROR(products.Ask(call));
+  }
   CudaStream::Options options;
   options.staging_bytes = kPieceBytes + kWorkspaceBytes;
   options.kernel = false;

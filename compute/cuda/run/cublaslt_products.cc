@@ -261,9 +261,8 @@ absl::Status CublasLtProducts::Queue(const GpuProduct& product, const Memory& me
   const void* alpha = wide ? static_cast<const void*>(&wide_factors[0]) : &narrow_factors[0];
   const void* beta = wide ? static_cast<const void*>(&wide_factors[1]) : &narrow_factors[1];
   if (product.factors) {
-    FERRY_CHECK(!product.adds);  // what adds is in pieces, which products with factors are not
     alpha = memory.factors;
-    beta = memory.factors + sizeof(float);
+    beta = memory.factors + (product.adds ? 2 : 1) * sizeof(float);
   }
   int status = product.block == 0 ? cublaslt::kSuccess : PointToScales(memory, *made);
   if (status != cublaslt::kSuccess) return WithAdvice(Check(status, product, "give it scales"));

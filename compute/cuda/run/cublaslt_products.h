@@ -37,7 +37,7 @@ class CublasLtProducts {
     // Where the product has a block: the scales of both factors, swizzled, aligned to 16.
     const std::byte* left_scales = nullptr;
     const std::byte* right_scales = nullptr;
-    const std::byte* factors = nullptr;  // where the product has them; two f32
+    const std::byte* factors = nullptr;  // where the product has them; three f32
   };
 
   // UNAVAILABLE/NOT_READY if there is no library. INTERNAL if the library cannot work with the

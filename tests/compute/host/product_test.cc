@@ -90,14 +90,15 @@ TEST(ProductTest, BlockFormatsAreMultiplied) {
                               dims, "], ", scale, "[", shape.lead, rows, ",",
                               (shape.depth + block - 1) / block, "]\n");
         };
-        for (const bool global : {false, true}) {
-          if (global && !shape.lead.empty()) continue;
-          const std::string result = global ? "bf16" : "f32";
-          const std::string text = absl::StrCat(
-              side("a", shape.rows, 1), side("b", shape.columns, 2),
-              "%h = constant splat=x4040 : ", "bf16[]\n%p = block_scaled_dot %qa, %qb, %sa, %sb",
-              global ? ", %h" : "", " block=", block, " : ", result, "[", shape.lead, shape.rows,
-              ",", shape.columns, "]\nstore @y, %p\n");
+        for (const std::string global : {"", "f32", "bf16"}) {  // 0.2: in the result's type
+          if (!global.empty() && !shape.lead.empty()) continue;
+          const std::string result = global.empty() ? "f32" : "bf16";
+          const std::string text =
+              absl::StrCat(side("a", shape.rows, 1), side("b", shape.columns, 2),
+                           "%h = constant splat=3 : ", global.empty() ? "f32" : global,
+                           "[]\n%p = block_scaled_dot %qa, %qb, %sa, %sb",
+                           global.empty() ? "" : ", %h", " block=", block, " : ", result, "[",
+                           shape.lead, shape.rows, ",", shape.columns, "]\nstore @y, %p\n");
           EXPECT_EQ(Difference(20000 * 4, text), "") << text;
         }
       }
@@ -115,7 +116,9 @@ class BlockScaledDotTest : public ::testing::Test {
       return absl::StrReplaceAll(
           "%qNAME, %sNAME = quantize_block %NAME block=32 : f8e4m3fn[ROWS,192], "
           "f8e8m0fnu[ROWS,6]\n%oNAME = constant splat=x81 : f8e8m0fnu[ROWS,2]\n"
-          "%pNAME = concatenate %sNAME, %oNAME dimension=1\n",
+          "%pNAME = concatenate %sNAME, %oNAME dimension=1\n"
+          "%tNAME = swizzle_scales %sNAME\n%uNAME = unswizzle_scales %tNAME : "
+          "f8e8m0fnu[ROWS,6]\n",
           {{"NAME", name}, {"ROWS", rows}});
     };
     const Program program = testing::Parsed(absl::StrCat(
@@ -130,11 +133,12 @@ class BlockScaledDotTest : public ::testing::Test {
   static constexpr char kPlain[] = "block_scaled_dot %qa, %qb, %sa, %sb";
 };
 
-TEST_F(BlockScaledDotTest, HasTheSameBitsWithPaddedScalesOrItsBlockSaidOrAGlobalScaleOfOne) {
+TEST_F(BlockScaledDotTest, HasTheSameBitsWithScalesPaddedItsBlockSaidAGlobalScaleOfOneOrSwizzled) {
   const Bytes plain = Product(kPlain);
   EXPECT_TRUE(Product(absl::StrCat(kPlain, " block=32")) == plain);
   EXPECT_TRUE(Product("block_scaled_dot %qa, %qb, %pa, %pb block=32") == plain);
   EXPECT_TRUE(Product(absl::StrCat(kPlain, ", %g")) == plain);
+  EXPECT_TRUE(Product("block_scaled_dot %qa, %qb, %ua, %ub") == plain);
 }
 
 TEST_F(BlockScaledDotTest, AGlobalScaleIsAFactor) {
@@ -381,6 +385,38 @@ TEST(ProductTest, WhatOpsMakeOfConstantBuffersIsKept) {
       for (size_t i = 1; i < x.size(); i += 2) x[i] = std::byte{0x00};  // small: by our own sums
       for (size_t i = 0; i < x.size(); i += 2) x[i] = std::byte{0x40};
       EXPECT_EQ(run(), (constant ? 128 : 256) * std::ldexp(1.0f, -127));
+    }
+  }
+}
+
+// So are scales that the product's own step unswizzles.
+TEST(ProductTest, ScalesOfConstantBuffersAreUnswizzledOnce) {
+  for (const bool constant : {false, true}) {
+    const std::string declared = constant ? " constant\n" : "\n";
+    const Program program = testing::Parsed(absl::StrCat(
+        "program 1\nbuffer @x read 32768\nbuffer @w read 16384", declared, "buffer @s read 512",
+        declared, "buffer @y write 65536\n%x = input @x : bf16[128,128]\n",
+        "%w = input @w : f8e4m3fn[128,128]\n%t = input @s : f8e8m0fnu[512]\n",
+        "%s = unswizzle_scales %t : f8e8m0fnu[128,4]\n",
+        "%p = block_scaled_dot %w, %x, %s : f32[128,128]\nstore @y, %p\n"));
+    const auto made = HostProgram::Make(program, 2);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->from_constants_bytes() >= 512, constant);
+    std::vector<Bytes> bytes = {Bytes(32768), Bytes(16384, std::byte{0x38}),  // x: 2; w, s: 1
+                                Bytes(512, std::byte{127}), Bytes(65536)};
+    for (size_t i = 1; i < bytes[0].size(); i += 2) bytes[0][i] = std::byte{0x40};
+    std::vector<absl::Span<std::byte>> buffers;
+    for (Bytes& each : bytes) buffers.push_back(absl::MakeSpan(each));
+    Memory scratch(made->scratch_bytes()), kept_memory(made->from_constants_bytes());
+    HostProgram::FromConstants kept{kept_memory.Span(), {}};
+    const absl::Span<std::byte> rest =
+        scratch.Span().subspan(0, made->scratch_bytes() - made->from_constants_bytes());
+    for (const float wanted : {256.0f, constant ? 256.0f : 512.0f}) {
+      made->Run(buffers, rest, nullptr, nullptr, &kept);
+      float value;
+      std::memcpy(&value, bytes[3].data(), sizeof(value));
+      EXPECT_EQ(value, wanted);
+      std::fill(bytes[2].begin(), bytes[2].end(), std::byte{128});  // 2
     }
   }
 }

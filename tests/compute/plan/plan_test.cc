@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compute/passes/passes.h"
 #include "compute/program/fingerprint.h"
 #include "compute/program/text.h"
@@ -45,6 +46,30 @@ TEST(PlanTest, AProgramWithoutAProductIsOneKernel) {
       "%x = input @x : f32[4]\n%a = abs %x \"a\"\n%b = negate %a \"b\"\nstore @y, %b\n");
   EXPECT_EQ(StepsOf(plan), "kernel a+b");
   EXPECT_EQ(plan.memory.bytes, 0u);
+}
+
+// An executor may take them as they are; so each product of the same scales has them anew.
+TEST(PlanTest, ScalesAreUnswizzledInTheStepsOfTheirProducts) {
+  const std::string buffers =
+      "buffer @x read 4096\nbuffer @w read 4096\nbuffer @s read_write 512 donated\n"
+      "buffer @t read 512\nbuffer @y write 8192\n";
+  const std::string values =
+      "%x = input @x : f8e4m3fn[32,128]\n%w = input @w : f8e4m3fn[32,128]\n"
+      "%ss = input @s : f8e8m0fnu[512]\n%ts = input @t : f8e8m0fnu[512]\n"
+      "%s = unswizzle_scales %ss : f8e8m0fnu[32,4] \"s\"\n"
+      "%t = unswizzle_scales %ts : f8e8m0fnu[32,4] \"t\"\n"
+      "%p = block_scaled_dot %x, %w, %s, %t : f32[32,32] \"p\"\nstore @y, %p\n";
+  EXPECT_EQ(StepsOf(PlanOf(buffers + values)), "product s+t+p");
+  const std::string again =
+      "%q = block_scaled_dot %w, %w, %t, %t : f32[32,32] \"q\"\nstore @y, %q offset=4096\n";
+  EXPECT_EQ(StepsOf(PlanOf(buffers + values + again)), "product s+t+p, product t+q");
+  // Not if anything else has to do with them, or writes over what they are made of.
+  EXPECT_EQ(StepsOf(PlanOf(buffers + values + "store @y, %t offset=4096\n")),
+            "kernel t, product s+p");
+  const std::string written =
+      absl::StrReplaceAll(values, {{"%p =", "^p: %p ="}}) +
+      "%z = constant splat=1 : f8e8m0fnu[512] \"z\"\nstore @s, %z after ^p\n";
+  EXPECT_EQ(StepsOf(PlanOf(buffers + written)), "kernel s, product t+p, kernel z");
 }
 
 TEST(PlanTest, LastUsesAreOfStepsAndOfWhatIsInThem) {

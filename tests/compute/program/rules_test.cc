@@ -155,6 +155,7 @@ const Line kGood[] = {
     {"block_scaled_dot %q, %q, %m, %m : f32[4,4]", "f32[4,4]"},
     {"block_scaled_dot %q, %w, %m : bf16[4,4]", "bf16[4,4]"},
     {"block_scaled_dot %v, %v, %k, %k, %s block=16 : f32[4,4]", "f32[4,4]"},
+    {"block_scaled_dot %v, %v, %k, %k, %s block=16 : bf16[4,4]", "bf16[4,4]"},
     {"block_scaled_dot %q, %q, %m, %m block=64 : f32[4,4]", "f32[4,4]"},
     {"store @out, %x offset=4", ""},
     {"store @out, %x strides=[1,2]", ""},

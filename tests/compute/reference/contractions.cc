@@ -177,7 +177,8 @@ Tensor EvaluateBlockScaledDot(const OpInput& op) {
     double global = 1;
     if (op.in.size() > 4) {
       known = known && op.in[4]->elements[0].error == 0;
-      global = static_cast<double>(ValueOf(type, op.in[4]->elements[0].code));
+      const auto given = ValueOf(op.in[4]->type.dtype, op.in[4]->elements[0].code);
+      global = static_cast<double>(ValueOf(DType::kF32, Rounded(DType::kF32, given)));
     }
     const ReferenceValue plain = ReferenceDot(a, b)[0];
     const Element unscaled = SumOf(plain, depth, op.numerics.accumulation, DType::kF32, false);

@@ -97,7 +97,7 @@ inline double AllowedError(Accumulation accumulation, const ReferenceValue& refe
     case Accumulation::kFp8TcFast:
       return std::numeric_limits<double>::infinity();
     case Accumulation::kNativeBlock:
-      return 1e-4 + 1e-5 * std::fabs(reference.value) + rounding;
+      return 1e-4 + 1e-5 * std::fabs(reference.value) + 0x1p-17 * reference.magnitude + rounding;
   }
   return 0;
 }

@@ -106,10 +106,10 @@ class GpuRun {
       }
     }
     if (product.factors) {
-      const Bytes factors = machine_.Read(AddressOf(*product.factors), 2 * sizeof(float));
+      const Bytes factors = machine_.Read(AddressOf(*product.factors), 3 * sizeof(float));
       const std::vector<float> numbers = ValuesOfBytes<float>(factors);
       for (double& sum : sums) sum *= static_cast<double>(numbers[0]);
-      if (numbers[1] != 0) std::abort();  // what the library would add
+      if (numbers[1] != 0 || numbers[2] != 1) std::abort();  // what the library would add
     }
     // Results are dense, and so are its batches.
     if (product.adds) {

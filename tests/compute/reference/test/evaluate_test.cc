@@ -360,6 +360,13 @@ Cases ProductsCases() {
            C("g", "f32[]", "splat=-2") +
            "%r = block_scaled_dot %a, %b, %s, %t, %g block=2 : f32[1,1]",
        "values=[-18]"});
+  // The global scale is made f32, whatever the result is.
+  for (const std::string type : {"f32", "f64"}) {
+    add({C("a", "f4e2m1fn[1,2]", "values=x22") + C("s", "f8e8m0fnu[1,1]", "values=x7f") +
+             C("g", type + "[]", type == "f64" ? "splat=1e-50" : "splat=-2") +
+             "%r = block_scaled_dot %a, %a, %s, %s, %g block=2 : f64[1,1]",
+         type == "f64" ? "values=[0]" : "values=[-4]"});
+  }
   return cases;
 }
 
