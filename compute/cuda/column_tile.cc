@@ -22,7 +22,7 @@ constexpr uint64_t kSectorBits = 256;
 // A thread has 16 loads under way, of 4 bytes in most cases, and begins the next when all are over.
 constexpr uint64_t kWantedThreads = 4 * kThreadsOfGpu;
 // Bounds of what is written out for each lane of a thread, so that registers hold it.
-constexpr size_t kMostNodes = 16;
+constexpr int kMostOps = 12;        // on all elements
 constexpr int kMostLaneBits = 128;  // of one lane of all reductions
 constexpr int kMostReadBits = 128;  // of one element of all that is read
 
@@ -46,22 +46,25 @@ uint64_t NeighboursOf(const View& rows, const View& columns) {
 
 // Whether each element is read, computed and reduced, and nothing else is done with it.
 bool OnlyReduces(const Program& program, const KernelShape& shape) {
-  if (!shape.rows || shape.held || shape.LastPhase() != 0 || program.nodes.size() > kMostNodes) {
-    return false;
-  }
+  if (!shape.rows || shape.held || shape.LastPhase() != 0) return false;
   const bool of_rows = std::all_of(shape.sinks.begin(), shape.sinks.end(),
                                    [](const auto& sink) { return sink.level == Level::kRow; });
   int lane_bits = 0;
+  int ops = 0;
   for (const Node& node : program.nodes) {
     if (IsOpaque(program, node) || node.op == Op::kQuantizeBlock ||
         node.op == Op::kDequantizeBlock || node.op == Op::kCumulativeSum) {
       return false;
     }
+    if (node.results > 0) {
+      const Value& value = shape.Of(node.first_result);
+      ops += value.kind == Kind::kLoop && value.level == Level::kFull ? 1 : 0;
+    }
     if (node.op != Op::kReduce) continue;
     const DType type = program.types[node.operands[0]].dtype;
     lane_bits += std::max(InfoOf(AccumulatorOf(node, type)).bits, 32);
   }
-  return of_rows && lane_bits <= kMostLaneBits;
+  return of_rows && lane_bits <= kMostLaneBits && ops <= kMostOps;
 }
 
 }  // namespace

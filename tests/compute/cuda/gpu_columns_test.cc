@@ -204,10 +204,28 @@ TEST(GpuColumnsTest, ViewsThatLieAcrossAreReadDown) {
         "program 1\nbuffer @x read 1120000\nbuffer @y write 12000\n%x = input @x : f32[400,700]\n",
         view, "store @y, %y\n"))));
     const GpuPlan plan = GpuPlanOf(programs.back());
-    if (absl::StrContains(view, across)) {
-      EXPECT_EQ(plan.commands.size(), 1u) << ToText(plan, true);
-    }
+    EXPECT_EQ(plan.commands.size(), 1u) << ToText(plan, true);
     EXPECT_EQ(KernelsWith(plan, "ColumnLanes<"), 1) << ToText(plan, true);
+  }
+  ExpectAsReferenceAndHost(programs);
+}
+
+// By the threads that have the results, with as many ops as there are.
+TEST(GpuColumnsTest, WhatIsDoneWithResultsIsDoneInTheirKernel) {
+  std::vector<Program> programs;
+  std::string many = "%a0 = add %s, %m\n";
+  for (int i = 0; i < 24; ++i) absl::StrAppend(&many, "%a", i + 1, " = abs %a", i, "\n");
+  for (const std::string& ops : {std::string("%a24 = multiply %s, %m\n"), many}) {
+    for (const std::string dims : {"300,150", "9000,150"}) {
+      programs.push_back(Simplify(Parsed(absl::StrCat(
+          "program 1\nbuffer @x read 5400000\nbuffer @m read 600\nbuffer @y write 600\nbuffer @z "
+          "read_write 300\n%x = input @x : f32[",
+          dims, "]\n%m = input @m : f32[150]\n%s = reduce %x reduction=sum dimensions=[0]\n", ops,
+          "%c = convert %a24 : bf16[150]\nstore @y, %a24\naccumulate @z, %c\n"))));
+      const GpuPlan plan = GpuPlanOf(programs.back());
+      EXPECT_EQ(plan.plan.steps.size(), 1u) << ToText(plan, true);
+      EXPECT_EQ(KernelsWith(plan, "ColumnLanes<"), 1) << ToText(plan, true);
+    }
   }
   ExpectAsReferenceAndHost(programs);
 }
