@@ -21,10 +21,12 @@ constexpr uint64_t kMostWidth = 32;  // as many as a warp has threads
 constexpr uint64_t kSectorBits = 256;
 // A thread has 16 loads under way, of 4 bytes in most cases, and begins the next when all are over.
 constexpr uint64_t kWantedThreads = 4 * kThreadsOfGpu;
-// Bounds of what is written out for each lane of a thread, so that registers hold it.
+// Bounds of what is written out for each lane of a thread, so that registers hold it. Where there
+// is more of it than kMostWideBits, a thread has half as many lanes, at most.
 constexpr int kMostOps = 12;        // on all elements
 constexpr int kMostLaneBits = 128;  // of one lane of all reductions
 constexpr int kMostReadBits = 128;  // of one element of all that is read
+constexpr int kMostWideBits = 128;  // of both together
 
 uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % part != 0 ? 1 : 0); }
 
@@ -44,9 +46,10 @@ uint64_t NeighboursOf(const View& rows, const View& columns) {
   return neighbours;
 }
 
-// Whether each element is read, computed and reduced, and nothing else is done with it.
-bool OnlyReduces(const Program& program, const KernelShape& shape) {
-  if (!shape.rows || shape.held || shape.LastPhase() != 0) return false;
+// Bits of one lane of all reductions, if each element is read, computed and reduced, and nothing
+// else is done with it.
+std::optional<int> LaneBitsOf(const Program& program, const KernelShape& shape) {
+  if (!shape.rows || shape.held || shape.LastPhase() != 0) return std::nullopt;
   const bool of_rows = std::all_of(shape.sinks.begin(), shape.sinks.end(),
                                    [](const auto& sink) { return sink.level == Level::kRow; });
   int lane_bits = 0;
@@ -54,7 +57,7 @@ bool OnlyReduces(const Program& program, const KernelShape& shape) {
   for (const Node& node : program.nodes) {
     if (IsOpaque(program, node) || node.op == Op::kQuantizeBlock ||
         node.op == Op::kDequantizeBlock || node.op == Op::kCumulativeSum) {
-      return false;
+      return std::nullopt;
     }
     if (node.results > 0) {
       const Value& value = shape.Of(node.first_result);
@@ -64,13 +67,15 @@ bool OnlyReduces(const Program& program, const KernelShape& shape) {
     const DType type = program.types[node.operands[0]].dtype;
     lane_bits += std::max(InfoOf(AccumulatorOf(node, type)).bits, 32);
   }
-  return of_rows && lane_bits <= kMostLaneBits && ops <= kMostOps;
+  if (!of_rows || lane_bits > kMostLaneBits || ops > kMostOps) return std::nullopt;
+  return lane_bits;
 }
 
 }  // namespace
 
 int ColumnWidthOf(const Program& program, const KernelShape& shape) {
-  if (!OnlyReduces(program, shape)) return 0;
+  const std::optional<int> lane_bits = LaneBitsOf(program, shape);
+  if (!lane_bits) return 0;
   std::set<ValueId> seen;
   uint64_t neighbours = std::numeric_limits<uint64_t>::max();
   uint64_t least_bits = kSectorBits;
@@ -98,7 +103,7 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
     }
   }
   if (down <= across || down + across > kMostReadBits) return 0;
-  uint64_t width = kMostWidth;
+  uint64_t width = *lane_bits + down + across > kMostWideBits ? kMostWidth / 2 : kMostWidth;
   while (width / 2 >= neighbours) width /= 2;
   const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kChunkElements) : 1;
   while (width > kLeastNeighbours && width / 2 * least_bits >= kSectorBits &&

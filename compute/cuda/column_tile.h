@@ -18,15 +18,16 @@ namespace ferry::compute {
 
 inline constexpr int kColumnThreads = 256;  // of a block
 
-// The results of a block: 8, 16 or 32, of which few are left over; less than 32 too if blocks would
-// be so few that they do not keep a GPU busy, as long as what is read of a result's neighbours at a
-// time is 32 bytes or more. 0: a warp has each result, and reads its elements strided or in a row.
-// That is so where fewer than 8 results are neighbours, where what is read lies the other way for
-// the larger part, where something is made for each element besides reductions, or where lanes
-// would not fit into registers. `shape` has its values, its sinks and its template.
+// The results of a block: 32, or 8 or 16. These where results are few, so that none or few threads
+// are left over; where blocks of 32 would be too few to keep a GPU busy, and 32 bytes or more of
+// neighbours are still read at a time; 16 also where lanes of 32 would take too many registers.
+// 0: a warp has each result, and its lanes read the elements of that, strided or in a row. That is
+// so where fewer than 8 results are neighbours, where most of what is read lies the other way,
+// where something else than reductions is made of each element, or where lanes would not fit into
+// registers. `shape` has its values, its sinks and its template.
 int ColumnWidthOf(const Program& program, const KernelShape& shape);
 
-// Of a launch in which a block has `width` results of one of `parts` chunks (1: of all of them).
+// Blocks of a launch in which each has so many results, of these one of `parts` chunks.
 uint64_t ColumnBlocksOf(const KernelShape& shape, uint64_t parts);
 // Threads that have a lane of a result that exists.
 uint64_t ColumnBusyOf(const KernelShape& shape, uint64_t parts);
