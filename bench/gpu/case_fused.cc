@@ -31,8 +31,7 @@ using testing::GpuDriver;
 constexpr uint64_t kBytes = uint64_t{1} << 30;  // of the whole tensor
 constexpr std::chrono::seconds kPatience(60);
 
-// A tensor of `kBytes` travels in `parts` parts; each end runs a program, with a buffer for each
-// part.
+// A tensor of `kBytes` travels in `parts` parts; each end runs a program on @x, which is all of it.
 struct Case {
   std::string name;
   int parts = 0;
@@ -49,12 +48,10 @@ struct Case {
 
 uint64_t PartOf(const Case& made) { return kBytes / static_cast<uint64_t>(made.parts); }
 
-std::string Header(const Case& made, const char* name, const char* access, const char* more = "") {
-  std::string text = "program 1\n";
-  for (int i = 0; i < made.parts; ++i) {
-    absl::StrAppend(&text, "buffer @", name, i, " ", access, " ", PartOf(made), more, "\n");
-  }
-  return text;
+// A transfer's attributes.
+std::string Travels(const Case& made, const char* key) {
+  return absl::StrCat(" peer=\"other\" key=\"", key, "\"",
+                      made.parts == 1 ? "" : absl::StrCat(" parts=", made.parts));
 }
 
 double OfBf16(const void* bytes) {
@@ -84,18 +81,17 @@ Case Quantised(int parts) {
   const uint64_t rows = PartOf(made) / 2 / 8192;
   const std::string shape = absl::StrCat("[", rows, ",8192]");
   const std::string types = absl::StrCat("f8e4m3fn", shape, ", f8e8m0fnu[", rows, ",256]");
-  made.sender = Header(made, "x", "read");
-  made.receiver = Header(made, "x", "write");
-  for (int i = 0; i < parts; ++i) {
-    absl::StrAppend(&made.sender, "%x", i, " = input @x", i, " : bf16", shape, "\n%q", i, ", %s", i,
-                    " = quantize_block %x", i, " block=32 : ", types, "\nsend %q", i,
-                    " peer=\"other\" key=\"q", i, "\"\nsend %s", i, " peer=\"other\" key=\"s", i,
-                    "\"\n");
-    absl::StrAppend(&made.receiver, "%q", i, " = recv peer=\"other\" key=\"q", i, "\" : f8e4m3fn",
-                    shape, "\n%s", i, " = recv peer=\"other\" key=\"s", i, "\" : f8e8m0fnu[", rows,
-                    ",256]\n%x", i, " = dequantize_block %q", i, ", %s", i, " : bf16", shape,
-                    "\nstore @x", i, ", %x", i, "\n");
-  }
+  const uint64_t all = kBytes / 2 / 8192;
+  const std::string elements = absl::StrCat("f8e4m3fn[", all, ",8192]");
+  const std::string scales = absl::StrCat("f8e8m0fnu[", all, ",256]");
+  made.sender =
+      absl::StrCat("program 1\nbuffer @x read ", kBytes, "\n%x = input @x : bf16[", all,
+                   ",8192]\n%q, %s = quantize_block %x block=32 : ", elements, ", ", scales,
+                   "\nsend %q", Travels(made, "q"), "\nsend %s", Travels(made, "s"), "\n");
+  made.receiver =
+      absl::StrCat("program 1\nbuffer @x write ", kBytes, "\n%q = recv", Travels(made, "q"), " : ",
+                   elements, "\n%s = recv", Travels(made, "s"), " : ", scales,
+                   "\n%x = dequantize_block %q, %s : bf16[", all, ",8192]\nstore @x, %x\n");
   made.travels = {{"q", PartOf(made) / 2}, {"s", PartOf(made) / 64}};
   const std::string size = absl::StrCat(" ", PartOf(made), "\n");
   const auto travel = [&](const char* access) {
@@ -121,15 +117,12 @@ Case Reduced(int parts) {
             .target = 0.95,
             .value = OfF32};
   const std::string type = absl::StrCat("f32[", PartOf(made) / 4, "]");
-  made.sender = Header(made, "x", "read");
-  made.receiver = Header(made, "x", "read_write", " donated");
-  for (int i = 0; i < parts; ++i) {
-    absl::StrAppend(&made.sender, "%x", i, " = input @x", i, " : ", type, "\nsend %x", i,
-                    " peer=\"other\" key=\"p", i, "\"\n");
-    absl::StrAppend(&made.receiver, "%r", i, " = recv peer=\"other\" key=\"p", i, "\" : ", type,
-                    "\n%o", i, " = input @x", i, " : ", type, "\n%x", i, " = add %o", i, ", %r", i,
-                    "\nstore @x", i, ", %x", i, "\n");
-  }
+  const std::string all = absl::StrCat("f32[", kBytes / 4, "]\n");
+  made.sender = absl::StrCat("program 1\nbuffer @x read ", kBytes, "\n%x = input @x : ", all,
+                             "send %x", Travels(made, "p"), "\n");
+  made.receiver = absl::StrCat("program 1\nbuffer @x read_write ", kBytes, " donated\n%r = recv",
+                               Travels(made, "p"), " : ", all, "%o = input @x : ", all,
+                               "%x = add %o, %r\nstore @x, %x\n");
   // The sender's job copies, since one that only reads has nothing to send.
   made.travels = {{"r", PartOf(made)}};
   const std::string size = absl::StrCat(" ", PartOf(made), "\n");
@@ -187,7 +180,7 @@ class FusedBench {
     Result<Program> receives = Program::Compile(to_.session, to_.device, made.receiver);
     if (!receives.ok()) return FromFerry(receives.status());
     return Compare(
-        made, "posted", [this] { return Plain(); }, [&] { return Fused(made, *sends, *receives); },
+        made, "posted", [this] { return Plain(); }, [&] { return Fused(*sends, *receives); },
         report);
   }
   // Prepared: each end has a job for each part, joined to a batch of transfers of its own.
@@ -252,23 +245,17 @@ class FusedBench {
     RETURN_IF_ERROR(Await(start, receives, sends, took));
     return took;
   }
-  static ProgramRun RunOf(const Case& made, const Program& program, End& end, const End& other,
+  static ProgramRun RunOf(const Program& program, End& end, const End& other,
                           const std::string& suffix) {
-    std::vector<Binding> bindings;
-    for (int i = 0; i < made.parts; ++i) {
-      bindings.push_back({absl::StrCat("x", i),
-                          end.arena.Range(static_cast<uint64_t>(i) * PartOf(made), PartOf(made))});
-    }
-    ProgramRun run = program.Run(std::move(bindings));
+    ProgramRun run = program.Run({{"x", end.arena.Range(0, kBytes)}});
     run.peers = {{"other", other.device}};
     run.key_suffix = suffix;
     return run;
   }
-  absl::StatusOr<absl::Duration> Fused(const Case& made, const Program& sends,
-                                       const Program& receives) {
+  absl::StatusOr<absl::Duration> Fused(const Program& sends, const Program& receives) {
     const std::string suffix = absl::StrCat("/", ++number_);
-    const ProgramRun there = RunOf(made, receives, to_, from_, suffix);
-    const ProgramRun here = RunOf(made, sends, from_, to_, suffix);
+    const ProgramRun there = RunOf(receives, to_, from_, suffix);
+    const ProgramRun here = RunOf(sends, from_, to_, suffix);
     const int64_t start = tools::MonotonicNanoseconds();
     Result<Batch> receiving = RunPrograms(to_.session, to_.device, {there});
     Result<Batch> sending = RunPrograms(from_.session, from_.device, {here});

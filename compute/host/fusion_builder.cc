@@ -348,6 +348,7 @@ TileFusion FusionBuilder::Build() {
     for (TileOp& op : *part) ops.push_back(std::move(op));
   }
   fusion_.ops = std::move(ops);
+  ChooseSquares();
   ChooseTile();
   ShareMemory();
   return std::move(fusion_);

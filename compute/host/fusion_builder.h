@@ -63,6 +63,9 @@ class FusionBuilder {
   void AddBlocks(const Node& node);
   void AddSink(const Node& node);
   void FindRowEnds();
+  void ChooseSquares();
+  // `ops` by views of the squares' dimensions; false if one cannot be.
+  bool SeeSquares(std::vector<TileOp>& ops);
   void ChooseTile();
   void ShareMemory();
 

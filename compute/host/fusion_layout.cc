@@ -127,7 +127,57 @@ void FusionBuilder::FindRowEnds() {
   for (TileOp& op : stores_) op.at_row_end = op.level == TileLevel::kRow;
 }
 
+bool FusionBuilder::SeeSquares(std::vector<TileOp>& ops) {
+  const std::vector<int64_t>& dims = fusion_.squares->view.dims;
+  std::vector<TileOp> last;  // stores, which were links
+  for (TileOp& op : ops) {
+    if (op.level != TileLevel::kFull || op.kind == TileOp::Kind::kRandom) return false;
+    if (op.kind == TileOp::Kind::kLink) {
+      links_[op.out[0]] = false;
+      op.views = {LinearView(dims)};
+      op.kind = TileOp::Kind::kLoad;
+      if (read_[op.out[0]]) continue;
+      op.kind = TileOp::Kind::kStore;
+      op.in = std::move(op.out);
+      op.out.clear();
+      last.push_back(op);
+      op.in.clear();  // to be erased
+    } else if (!op.views.empty() && (op.views.size() > 1 || !Reshape(op.views[0], dims))) {
+      return false;
+    }
+  }
+  std::erase_if(ops,
+                [](const TileOp& op) { return op.kind == TileOp::Kind::kStore && op.in.empty(); });
+  for (TileOp& op : last) ops.push_back(std::move(op));
+  return true;
+}
+
+// Loads whose elements lie across memory.
+void FusionBuilder::ChooseSquares() {
+  if (fusion_.has_rows || fusion_.columns) return;
+  for (const TileOp& op : fusion_.ops) {
+    if (op.kind != TileOp::Kind::kLoad || op.views.size() != 1) continue;
+    fusion_.squares = SquaresFor(op.views[0], op.type);
+    if (fusion_.squares) break;
+  }
+  if (!fusion_.squares) return;
+  std::vector<TileOp> ops = fusion_.ops;
+  const std::vector<bool> links = links_;
+  if (SeeSquares(ops)) {
+    fusion_.ops = std::move(ops);
+    return;
+  }
+  links_ = links;
+  fusion_.squares.reset();
+}
+
 void FusionBuilder::ChooseTile() {
+  if (fusion_.squares) {
+    fusion_.tile_elements = fusion_.squares->rows * fusion_.squares->columns;
+    const bool odd = fusion_.squares->view.dims.back() % 2 != 0;
+    fusion_.alone = fusion_.alone || (fusion_.shares_bytes && odd);
+    return;
+  }
   if (fusion_.columns) {
     fusion_.tile_elements = fusion_.columns->width * fusion_.columns->steps;
     fusion_.alone = fusion_.alone || fusion_.shares_bytes;

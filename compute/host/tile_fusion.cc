@@ -59,6 +59,7 @@ uint64_t TileFusion::SharedBytes() const {
 
 uint64_t TileFusion::Units(uint64_t width) const {
   if (columns) return columns->outer * PartsOf(columns->inner, width);
+  if (squares) return squares->Count();
   if (row <= tile_elements) return (rows + tile_rows - 1) / tile_rows;
   return keeps_rows ? rows : rows * ((row + tile_elements - 1) / tile_elements);
 }
@@ -70,6 +71,10 @@ void TileFusion::RunUnits(const RunMemory& run, std::byte* scratch, uint64_t wid
   const uint64_t tiles = tile_elements == 0 ? 1 : (row + tile_elements - 1) / tile_elements;
   const Stopper stops(run.control, launch_elements);
   for (uint64_t unit = begin; unit < end; ++unit) {
+    if (squares) {
+      if (stops(runner.RunSquare(unit))) return;
+      continue;
+    }
     if (columns) {
       const uint64_t of_outer = PartsOf(columns->inner, width);
       const uint64_t first = unit % of_outer * width;

@@ -6,7 +6,8 @@
 // row, one for each block of a row (scales), or one in all. Invariant: memory that is written is
 // read only by loads and links of the same tile, which come first, and by what runs before the
 // first tile. If the elements of a result do not follow each other in memory, but those of many
-// results do, a tile is the same elements of many rows (Columns).
+// results do, a tile is the same elements of many rows (Columns). If memory is
+// read across, it is a square (Squares).
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include "compute/host/column_reduction.h"
 #include "compute/host/kernels.h"
 #include "compute/host/run_control.h"
+#include "compute/host/square.h"
 #include "compute/host/view.h"
 #include "compute/host/workers.h"
 #include "compute/numerics/block.h"
@@ -110,6 +112,9 @@ struct TileFusion {
 
   // Set: the only op on all elements reduces them, and they are in the order that `columns` says.
   std::optional<Columns> columns;
+  // Set: some load goes across memory, and a tile is a square. All loads and stores have one view,
+  // of the dimensions of the squares.
+  std::optional<Squares> squares;
 
   uint64_t launch_elements =
       std::numeric_limits<uint64_t>::max();  // done by a thread before it asks
@@ -130,8 +135,8 @@ struct TileFusion {
   uint64_t RegisterBytes() const;
   uint64_t PartBytes() const;
   uint64_t SharedBytes() const;  // of all parts: what chunks of columns come to
-  // How many units parts can be made of. A unit is some whole rows, one row, a tile of one row, or
-  // `width` columns.
+  // How many units parts can be made of. A unit is some whole rows, one row, a tile of one row,
+  // `width` columns, or a square.
   uint64_t Units(uint64_t width) const;
   void RunUnits(const RunMemory& run, std::byte* scratch, uint64_t width, uint64_t begin,
                 uint64_t end) const;

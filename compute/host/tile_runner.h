@@ -64,6 +64,16 @@ class TileRunner {
     RunOps(begin + count == fusion_.row ? Pass::kWhole : Pass::kPart);
   }
 
+  // A square; returns the number of its elements.
+  uint64_t RunSquare(uint64_t index) {
+    square_ = index;
+    const Square square = SquareOf(fusion_.squares->view, index);
+    rows_ = square.rows;
+    SetElements(0, 0, square.columns);
+    RunOps(Pass::kWhole);
+    return full_;
+  }
+
   // Of columns: the results from `inner` on, `rows` of them, of one `outer`. Until `stops`, which
   // is told how many elements were done, says so; false then.
   template <typename Stops>
@@ -91,8 +101,6 @@ class TileRunner {
   }
 
  private:
-  // What is done of a tile's ops: all of them; all but what waits for the end of the rows; or, of
-  // columns, what is done with the rows' results.
   static constexpr uint64_t kLine = 64;  // of a cache
 
   // The best of a row so far.
@@ -101,6 +109,8 @@ class TileRunner {
     uint64_t index = 0;
     uint64_t seen = 0;
   };
+  // What is done of a tile's ops: all of them; all but what waits for the end of the rows; or, of
+  // columns, what is done with the rows' results.
   enum class Pass : uint8_t { kWhole, kPart, kEnd };
 
   // The tile's elements: `count` of each row from `begin` on, in the loop from `first` on.
@@ -173,7 +183,7 @@ class TileRunner {
     switch (op.kind) {
       case TileOp::Kind::kLoad:
         if (op.level == TileLevel::kOnce) return LoadOnce(op, out);
-        return Gather(op.type, run_.Read(op.where), op.views, first_, count_, out);
+        return Load(op, op.type, first_, count_, out);
       case TileOp::Kind::kFill:
         return Fill(op.type, op.code, out);
       case TileOp::Kind::kLink:
@@ -206,9 +216,9 @@ class TileRunner {
       case TileOp::Kind::kAccumulate: {
         const uint64_t first = First(op);
         const uint64_t count = Count(op);
-        Gather(op.from, run_.Read(op.where), op.views, first, count, spare_);
+        Load(op, op.from, first, count, spare_);
         op.kernel(spare_, in(0), nullptr, spare_, count);
-        return Scatter(op.from, run_.Write(op.where), op.views[0], first, count, spare_);
+        return Put(op, first, count, spare_);
       }
     }
   }
@@ -238,11 +248,39 @@ class TileRunner {
     Fill(op.type, code, out);
   }
 
+  Square SquareOf(const View& view, uint64_t index) const {
+    return compute::SquareOf(*fusion_.squares, view, index);
+  }
+  Square SquareOf(const TileOp& op) const { return SquareOf(op.views[0], square_); }
+  void Load(const TileOp& op, DType type, uint64_t first, uint64_t count, std::byte* out) const {
+    const std::byte* const from = run_.Read(op.where);
+    if (fusion_.squares) {
+      if (square_ + 1 < fusion_.squares->Count()) {
+        FetchSquare(type, from, SquareOf(op.views[0], square_ + 1));
+      }
+      return GatherSquare(type, from, SquareOf(op), out);
+    }
+    Gather(type, from, op.views, first, count, out);
+  }
+  void Put(const TileOp& op, uint64_t first, uint64_t count, const std::byte* in) const {
+    std::byte* const to = run_.Write(op.where);
+    if (fusion_.squares) return ScatterSquare(op.from, to, SquareOf(op), in);
+    Scatter(op.from, to, op.views[0], first, count, in);
+  }
+  // A half byte too many is 0, in the square that has the last element.
+  void EndSquare(const TileOp& op, std::byte* to) const {
+    const View& view = op.views[0];
+    const uint64_t end = static_cast<uint64_t>(view.offset) + ElementsOf(view);
+    if (!IsDense(view) || end % 2 == 0 || square_ + 1 != fusion_.squares->Count()) return;
+    to[end / 2] &= std::byte{0xF};
+  }
+
   void Store(const TileOp& op, const std::byte* in) {
     std::byte* to = run_.Write(op.where);
     const uint64_t first = First(op);
     const uint64_t count = Count(op);
-    Scatter(op.from, to, op.views[0], first, count, in);
+    Put(op, first, count, in);
+    if (fusion_.squares && op.from == DType::kF4E2M1FN) return EndSquare(op, to);
     if (op.from != DType::kF4E2M1FN || !IsDense(op.views[0])) return;
     // A half byte too many is 0.
     const uint64_t end = static_cast<uint64_t>(op.views[0].offset) + first + count;
@@ -252,7 +290,11 @@ class TileRunner {
   void Places(const TileOp& op, std::byte* out) {
     auto* places = reinterpret_cast<int64_t*>(spare_);
     const bool once = op.level == TileLevel::kOnce;
-    PlacesOf(op.views, once ? 0 : first_, once ? 1 : count_, places);
+    if (fusion_.squares && !once) {
+      PlacesOfSquare(SquareOf(op), places);
+    } else {
+      PlacesOf(op.views, once ? 0 : first_, once ? 1 : count_, places);
+    }
     if (once) std::fill_n(places, count_, places[0]);
     Convert(DType::kI64, spare_, op.type, out, count_);
   }
@@ -434,6 +476,7 @@ class TileRunner {
   uint64_t columns_ = 0;  // of each row
   uint64_t full_ = 0;     // elements
   uint64_t first_full_ = 0;
+  uint64_t square_ = 0;  // its number
   Pass pass_ = Pass::kWhole;
   // What the op at hand has to do with.
   uint64_t first_ = 0;

@@ -196,7 +196,13 @@ Program Simplify(const Program& program) {
   const auto cleaned = [](const Program& one) {
     return RemoveDeadCode(MergeEqualOps(JoinMoves(one)));
   };
-  const Program simple = cleaned(FoldConstants(program));
+  const auto in_parts = [&](const Program& one) {
+    const bool any = std::any_of(one.nodes.begin(), one.nodes.end(), [](const Node& node) {
+      return node.attributes.Has(Attribute::kParts);
+    });
+    return any ? PartTransfers(cleaned(one)) : one;
+  };
+  const Program simple = cleaned(FoldConstants(in_parts(program)));
   Program moved = MoveReductionsOutOfLoops(simple);
   return moved == simple ? moved : cleaned(moved);
 }

@@ -11,6 +11,16 @@
 
 namespace ferry::compute {
 
+// A transfer with `parts` becomes as many, each of rows of dimension 0 that follow each other, with
+// '/' and the number of the part behind its key. So does what makes a row of the sent value of the
+// same rows of others, and what makes rows of those that came: elementwise ops, block formats,
+// inputs, stores and reductions of other dimensions than 0. What is whole and needed in parts is
+// sliced, what came in parts and is needed whole is concatenated. Best where MergeEqualOps,
+// JoinMoves and RemoveDeadCode have been: what is dead needs its operands whole. Parts nothing but
+// the transfers if there would be more than kMaxOps, or if rows are written over others that are
+// read.
+Program PartTransfers(const Program& program);
+
 // Turns ops whose operands are all constants into constants, where StableHLO leaves nothing open
 // and every executor gives these bits: no functions such as tanh, no sums, no NaN. Removes ops that
 // change nothing (a reshape to the same shape). The results of a barrier are not constants.
@@ -45,8 +55,8 @@ Program MoveReductionsOutOfLoops(const Program& program);
 // executors; not part of Simplify(). Ops keep their numbers.
 Program FillEmpty(Program program, bool poison);
 
-// All passes but FillEmpty, in the order above; if the last one changed anything, those that merge
-// and remove run once more.
+// All passes but FillEmpty, in the order above; those that join, merge and remove also before a
+// program is parted, and once more if the last one changed anything.
 Program Simplify(const Program& program);
 
 }  // namespace ferry::compute

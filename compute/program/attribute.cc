@@ -57,6 +57,7 @@ constexpr AttributeInfo kTable[] = {
     {"device", AttributeKind::kInt, 0, std::numeric_limits<int64_t>::max()},
     {"key", AttributeKind::kBytes, 0, kMaxKeyBytes},
     {"peer", AttributeKind::kBytes, 1, kMaxPeerBytes},
+    {"parts", AttributeKind::kInt, 2, kMaxParts},
 };
 static_assert(std::size(kTable) == kAttributes);
 

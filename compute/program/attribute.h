@@ -67,8 +67,9 @@ enum class Attribute : uint8_t {
   kDevice,
   kKey,
   kPeer,
+  kParts,
 };
-inline constexpr size_t kAttributes = static_cast<size_t>(Attribute::kPeer) + 1;
+inline constexpr size_t kAttributes = static_cast<size_t>(Attribute::kParts) + 1;
 
 // The indices of words. For a conversion's mode and rounding they are Overflow and ScaleRounding of
 // numerics/convert.h.

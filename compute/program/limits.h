@@ -17,6 +17,7 @@ inline constexpr int64_t kMaxTrips = 1 << 20;
 inline constexpr int64_t kMaxInlineBytes = 1024;  // of a constant that is not a splat
 inline constexpr int64_t kMaxKeyBytes = 64;
 inline constexpr int64_t kMaxPeerBytes = 64;  // of the name of a transfer's other end
+inline constexpr int64_t kMaxParts = 64;      // of a transfer
 inline constexpr size_t kMaxNameBytes = 128;  // of buffer names and labels
 inline constexpr size_t kMaxTextBytes = size_t{4} << 20;
 inline constexpr size_t kMaxProblems = 64;  // that are listed

@@ -94,8 +94,8 @@
   X(kAccumulate, "accumulate", 1, Exactly(1), 0, 0, Bit(A::kOffset) | Bit(A::kStrides), kNumbers, Effect::kSideEffecting, FlopsOfOperand(1), Nothing) \
   X(kCopy, "copy", 2, Exactly(0), 0, Bit(A::kBytes), Bit(A::kOffset) | Bit(A::kSourceOffset), kAll, Effect::kSideEffecting, kFree, Nothing) \
   X(kDeltaApply, "delta_apply", 1, Exactly(3), 0, Bit(A::kBytes), Bit(A::kOffset), kU32, Effect::kSideEffecting, kFree, DeltaApply) \
-  X(kSend, "send", 0, Exactly(1), 0, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer), kAll, Effect::kSideEffecting, kFree, Nothing) \
-  X(kRecv, "recv", 0, Exactly(0), 1, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer), kAll, Effect::kSideEffecting, kFree, Declared) \
+  X(kSend, "send", 0, Exactly(1), 0, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer) | Bit(A::kParts), kAll, Effect::kSideEffecting, kFree, Nothing) \
+  X(kRecv, "recv", 0, Exactly(0), 1, Bit(A::kKey), Bit(A::kDevice) | Bit(A::kPeer) | Bit(A::kParts), kAll, Effect::kSideEffecting, kFree, Declared) \
   /* control */ \
   X(kBarrier, "barrier", 0, Between(1, kMaxOperands), kAsOperands, 0, 0, kAll, Effect::kDataflow, kFree, AsOperands) \
   X(kKeep, "keep", 0, Between(1, kMaxOperands), 0, 0, 0, kAll, Effect::kSideEffecting, kFree, Nothing) \

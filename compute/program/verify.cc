@@ -90,6 +90,18 @@ void CheckNodeStructure(const Program& program, OpIndex index, size_t block_end,
   if (node.body > block_end - index - 1) bad("its body is longer than what it is in");
 }
 
+// By op: whether it comes after another one, or another one after it.
+std::vector<bool> OrderedOps(const Program& program) {
+  std::vector<bool> ordered(program.nodes.size());
+  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
+    for (const OpIndex other : program.nodes[i].after) {
+      ordered[i] = true;
+      if (other < ordered.size()) ordered[other] = true;
+    }
+  }
+  return ordered;
+}
+
 class Verifier {
  public:
   Verifier(const Program& program, UnclearOps unclear, const Limits& limits)
@@ -98,7 +110,8 @@ class Verifier {
         unclear_(std::move(unclear)),
         problems_(program),
         parents_(ParentsOf(program)),
-        definitions_(DefinitionsOf(program)) {}
+        definitions_(DefinitionsOf(program)),
+        ordered_(OrderedOps(program)) {}
 
   std::vector<Problem> Run() {
     for (const Buffer& buffer : program_.buffers) {
@@ -236,6 +249,14 @@ class Verifier {
       return;
     }
     const std::string key(node.attributes.Bytes(Attribute::kKey));
+    const int64_t parts = node.attributes.Int(Attribute::kParts);
+    if (parts == 0) return AddKey(index, key);
+    if (!CheckParts(index, parts)) return;
+    for (int64_t part = 0; part < parts; ++part) AddKey(index, absl::StrCat(key, "/", part));
+  }
+
+  void AddKey(OpIndex index, const std::string& key) {
+    const Node& node = program_.nodes[index];
     const std::string peer(node.attributes.Bytes(Attribute::kPeer));
     const auto [other, fresh] =
         keys_.try_emplace({node.op, node.attributes.Int(Attribute::kDevice), peer, key}, index);
@@ -244,6 +265,35 @@ class Verifier {
                     absl::StrCat("op ", other->second, " has the key '", absl::CEscape(key),
                                  "' of the same ", peer.empty() ? "device" : "peer", " too"));
     }
+  }
+
+  // Can op `index`, a transfer, be done in `parts` parts?
+  bool CheckParts(OpIndex index, int64_t parts) {
+    const Node& node = program_.nodes[index];
+    const TensorType& type =
+        program_.types[node.op == Op::kSend ? node.operands[0] : node.first_result];
+    const size_t most = static_cast<size_t>(kMaxKeyBytes) - absl::StrCat("/", parts - 1).size();
+    const auto wrong = [&](absl::string_view text) {
+      problems_.Add(index, "parts", std::string(text));
+      return false;
+    };
+    if (type.dims.empty() || type.dims[0] < parts) {
+      return wrong(absl::StrCat(ToString(type), " has no ", parts, " rows along dimension 0"));
+    }
+    if (node.attributes.Bytes(Attribute::kKey).size() > most) {
+      return wrong(absl::StrCat("the keys of ", parts,
+                                " parts have the number of the part behind '",
+                                "key', which has at most ", most, " bytes then"));
+    }
+    if (ordered_[index]) {
+      return wrong("a transfer in parts has no `after`, and no other op is `after` it");
+    }
+    parts_ += static_cast<uint64_t>(parts);
+    if (program_.nodes.size() + 2 * parts_ > kMaxOps) {
+      return wrong(
+          absl::StrCat("each part counts as two ops, of which a program has at most ", kMaxOps));
+    }
+    return true;
   }
 
   void CheckCost() {
@@ -267,6 +317,8 @@ class Verifier {
   const std::vector<int64_t> parents_;
   const std::vector<OpIndex> definitions_;
   std::map<std::tuple<Op, int64_t, std::string, std::string>, OpIndex> keys_;
+  const std::vector<bool> ordered_;  // OrderedOps
+  uint64_t parts_ = 0;               // of the transfers so far
 };
 
 }  // namespace

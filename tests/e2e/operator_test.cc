@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators end of others, and what logs and scripts are told.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +28,24 @@ class OperatorTest : public ClusterTest {
       if (absl::StrContains(line, part)) lines.emplace_back(line);
     }
     return lines;
+  }
+  // Listens at `socket` and closes `count` connections, each as soon as it is there; then does what
+  // it is to do `last`.
+  static std::thread CloseConnections(const std::string& socket, int count,
+                                      std::function<void()> last) {
+    UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    FERRY_CHECK(socket.size() < sizeof(address.sun_path));
+    memcpy(address.sun_path, socket.data(), socket.size());
+    FERRY_CHECK(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                listen(listener.get(), 16) == 0);
+    return std::thread([listener = std::move(listener), count, last = std::move(last)] {
+      for (int i = 0; i < count; ++i) {
+        const UniqueFd accepted(accept(listener.get(), nullptr, nullptr));
+      }
+      last();
+    });
   }
 };
 
@@ -212,6 +235,24 @@ TEST_F(OperatorTest, ScriptsTellFailuresApart) {
     std::filesystem::rename(node(0).runtime_dir() + "/admin/other",
                             node(0).runtime_dir() + "/admin/admin.sock");
   }
+}
+
+// As when systemd restarts the daemon: the old one closes a connection that it has accepted, then
+// the next one answers at the same socket.
+TEST_F(OperatorTest, ADaemonThatEndsHasTheNextOneAsked) {
+  Start({.nodes = 1});
+  const std::string socket = node(0).runtime_dir() + "/admin/admin.sock";
+  for (const char* command : {"status", "health"}) {
+    std::filesystem::rename(socket, socket + ".next");
+    std::thread ending =
+        CloseConnections(socket, 3, [&] { std::filesystem::rename(socket + ".next", socket); });
+    Ferryctl(command, 0);
+    ending.join();
+  }
+  std::filesystem::remove(socket);
+  std::thread ending = CloseConnections(socket, 3, [] {});
+  EXPECT_THAT(Ferryctl("status", 4), HasSubstr("no daemon listens there (is ferryd running?"));
+  ending.join();
 }
 
 }  // namespace

@@ -123,6 +123,56 @@ TEST_F(ProgramTransferTest, QuantisesSendsReceivesAndAccumulatesAgainAndAgain) {
   EXPECT_EQ(source_.session.DefinedValue(1), 20u);
 }
 
+// 16 rows in five parts: of three rows, the last one of four.
+TEST_F(ProgramTransferTest, PartsAreTakenByAProgramOrByAClient) {
+  Start();
+  source_ = OpenEnd(0, kNumberBytes, 0, "source");
+  destination_ = OpenEnd(1, kNumberBytes, 0, "destination");
+  ProgramBuilder builder;
+  builder.Send(builder.Convert(builder.Input("x", {FERRY_F32, {16, 64}}), FERRY_BF16), "other", "k",
+               5);
+  const Program sends = Must(Program::Compile(source_.session, source_.device, builder.Text()));
+  const Program adds = Must(Program::Compile(
+      destination_.session, destination_.device,
+      "program 1\nbuffer @y read_write 4096 donated\n"
+      "%h = recv peer=\"other\" key=\"k\" parts=5 : bf16[16,64]\n%w = convert %h : f32[16,64]\n"
+      "%y = input @y : f32[16,64]\n%s = add %y, %w\nstore @y, %s\n"));
+  const auto run = [](const Program& program, const char* buffer, End& end, const End& other,
+                      const char* suffix) {
+    ProgramRun run = program.Run({{buffer, end.arena.All()}});
+    run.peers = {{"other", other.device}};
+    run.key_suffix = suffix;
+    return Must(RunPrograms(end.session, end.device, {run}));
+  };
+  for (int i = 0; i < kNumbers; ++i) {
+    Numbers(source_)[i] = static_cast<float>(i % 251);  // bf16 has them
+    Numbers(destination_)[i] = static_cast<float>(i);
+  }
+  Batch added = run(adds, "y", destination_, source_, "/a");
+  Batch sent = run(sends, "x", source_, destination_, "/a");
+  ASSERT_THAT(added.Wait(kSoon), IsOk());
+  ASSERT_THAT(sent.Wait(kSoon), IsOk());
+  for (int i = 0; i < kNumbers; ++i) ASSERT_EQ(Numbers(destination_)[i], i + i % 251) << i;
+  std::vector<Transfer> parts;
+  for (uint64_t part = 0; part < 5; ++part) {
+    parts.push_back(
+        Transfer(source_.device, absl::StrCat("k/", part, "/b"),
+                 {destination_.arena.Range(part * 3 * 128, (part == 4 ? 4 : 3) * 128)}));
+  }
+  Batch taken = Must(destination_.session.Receive(destination_.device, parts));
+  sent = run(sends, "x", source_, destination_, "/b");
+  ASSERT_THAT(taken.Wait(kSoon), IsOk());
+  ASSERT_THAT(sent.Wait(kSoon), IsOk());
+  for (int i = 0; i < kNumbers; ++i) {
+    uint16_t code = 0;
+    memcpy(&code, static_cast<const std::byte*>(destination_.arena.data()) + 2 * i, sizeof(code));
+    const uint32_t wide = uint32_t{code} << 16;
+    float value = 0;
+    memcpy(&value, &wide, sizeof(value));
+    ASSERT_EQ(value, static_cast<float>(i % 251)) << i;
+  }
+}
+
 TEST_F(ProgramTransferTest, FerryctlDoesTheSameOverFiles) {
   Start();
   TemporaryDirectory directory;

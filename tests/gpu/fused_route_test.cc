@@ -18,14 +18,6 @@ constexpr int kElements = 4096;  // of a part
 constexpr uint64_t kWide = kParts * kElements * sizeof(float);
 constexpr uint64_t kNarrow = kWide / 2;  // as bf16
 
-// Calls `line` with each part's number, its offset as f32 and as bf16.
-template <typename Line>
-std::string EachPart(const Line& line) {
-  std::string text;
-  for (int i = 0; i < kParts; ++i) text += line(i, i * kElements * 4, i * kElements * 2);
-  return text;
-}
-
 class GpuFusedRouteTest : public GpuTest, public ::testing::WithParamInterface<GpuCase> {
  protected:
   bool Open() {
@@ -73,25 +65,15 @@ class GpuFusedRouteTest : public GpuTest, public ::testing::WithParamInterface<G
 
 TEST_P(GpuFusedRouteTest, ProgramsSendAndReceiveTheirParts) {
   if (!Open()) return;
-  const auto numbered = [](const std::string& type) {
-    return absl::StrCat(type, "[", kElements, "]");
-  };
+  const std::string dims = absl::StrCat("[", kParts, ",", kElements, "]\n");
+  const std::string travels = absl::StrCat(" peer=\"other\" key=\"k\" parts=", kParts);
   const Program sends = Compile(
-      source_,
-      absl::StrCat("program 1\nbuffer @x read ", kWide, "\n", EachPart([&](int i, int wide, int) {
-                     return absl::StrCat("%x", i, " = input @x offset=", wide, " : ",
-                                         numbered("f32"), "\n%n", i, " = convert %x", i, " : ",
-                                         numbered("bf16"), "\nsend %n", i,
-                                         " peer=\"other\" key=\"k", i, "\"\n");
-                   })));
-  const Program receives = Compile(
-      destination_,
-      absl::StrCat("program 1\nbuffer @y write ", kWide, "\n", EachPart([&](int i, int wide, int) {
-                     return absl::StrCat("%n", i, " = recv peer=\"other\" key=\"k", i,
-                                         "\" : ", numbered("bf16"), "\n%w", i, " = convert %n", i,
-                                         " : ", numbered("f32"), "\n%y", i, " = add %w", i, ", %w",
-                                         i, "\nstore @y, %y", i, " offset=", wide, "\n");
-                   })));
+      source_, absl::StrCat("program 1\nbuffer @x read ", kWide, "\n%x = input @x : f32", dims,
+                            "%n = convert %x : bf16", dims, "send %n", travels, "\n"));
+  const Program receives =
+      Compile(destination_,
+              absl::StrCat("program 1\nbuffer @y write ", kWide, "\n%n = recv", travels, " : bf16",
+                           dims, "%w = convert %n : f32", dims, "%y = add %w, %w\nstore @y, %y\n"));
   for (int n = 0; n < 3; ++n) {
     Write(n);
     const auto post = [&](const Program& program, const char* buffer, End& end, const End& peer) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,13 +12,35 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/duration.h"
+#include "base/fd.h"
 #include "base/grpc_target.h"
 #include "base/status.h"
 #include "base/thread_limit_text.h"
 #include "base/thread_room.h"
 
 namespace ferry::tools {
+namespace {
+
+constexpr absl::Duration kBeforeNextTry = absl::Milliseconds(20);
+
+// No connection, so the daemon has not seen the call.
+bool IsNotConnected(const grpc::Status& status) {
+  // gRPC's own text, the only thing that tells this from a daemon's refusal.
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty() &&
+         absl::StrContains(status.error_message(), "failed to connect");
+}
+
+bool SomebodyListens(const std::string& socket) {
+  const sockaddr_un address = SocketAddress(socket);
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+         errno == EAGAIN;  // more wait than the listener has room for
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
   grpc::ChannelArguments arguments;
@@ -28,6 +51,14 @@ std::shared_ptr<grpc::Channel> AdminChannel(const std::string& socket) {
   arguments.SetMaxReceiveMessageSize(-1);
   return grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+sockaddr_un SocketAddress(const std::string& socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  FERRY_CHECK(socket.size() < sizeof(address.sun_path));
+  std::memcpy(address.sun_path, socket.data(), socket.size());
+  return address;
 }
 
 absl::Status CheckSocket(const std::string& socket) {
@@ -52,11 +83,24 @@ absl::Status NoAnswer(const std::string& socket, absl::Duration timeout) {
 }
 
 absl::Status FromCall(const grpc::Status& status, const std::string& socket) {
-  // gRPC's own text, the only thing that tells this from a daemon's refusal.
-  const bool refused = status.error_code() == grpc::StatusCode::UNAVAILABLE &&
-                       status.error_details().empty() &&
-                       absl::StrContains(status.error_message(), "failed to connect");
-  return refused ? NobodyListens(socket) : FromGrpc(status);
+  return IsNotConnected(status) ? NobodyListens(socket) : FromGrpc(status);
+}
+
+absl::Status CallSocket(grpc::Channel& channel, const std::string& socket, absl::Duration timeout,
+                        absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const grpc::Status called = call(&context);
+    if (!IsNotConnected(called) || !SomebodyListens(socket)) {
+      const absl::Status status = FromCall(called, socket);
+      return absl::IsDeadlineExceeded(status) ? NoAnswer(socket, timeout) : status;
+    }
+    if (absl::Now() >= deadline) return NoAnswer(socket, timeout);
+    // Not a sleep: gRPC connects while somebody waits for it.
+    channel.WaitForConnected(absl::ToChronoTime(absl::Now() + kBeforeNextTry));
+  }
 }
 
 absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
@@ -67,7 +111,8 @@ absl::StatusOr<AdminClient> AdminClient::Open(const Globals& globals) {
                               ThreadLimitText(kGrpcThreads)));
   }
   AdminClient client;
-  client.stub_ = ferry::admin::v1::AdminService::NewStub(AdminChannel(globals.AdminSocket()));
+  client.channel_ = AdminChannel(globals.AdminSocket());
+  client.stub_ = ferry::admin::v1::AdminService::NewStub(client.channel_);
   client.socket_ = globals.AdminSocket();
   client.timeout_ = globals.timeout.value_or(kAdminTimeout);
   return client;

@@ -17,16 +17,16 @@
 namespace ferry::tools {
 namespace {
 
-absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub, const std::string& socket,
-                                  const std::string& service, absl::Time deadline,
-                                  bool wait_for_ready) {
-  grpc::ClientContext context;
-  context.set_wait_for_ready(wait_for_ready);
-  context.set_deadline(absl::ToChronoTime(deadline));
+absl::StatusOr<ServingStatus> Ask(::grpc::health::v1::Health::Stub& stub, grpc::Channel& channel,
+                                  const std::string& socket, const std::string& service,
+                                  absl::Duration timeout, bool wait_for_ready) {
   ::grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   ::grpc::health::v1::HealthCheckResponse response;
-  RETURN_IF_ERROR(FromCall(stub.Check(&context, request, &response), socket));
+  RETURN_IF_ERROR(CallSocket(channel, socket, timeout, [&](grpc::ClientContext* context) {
+    context->set_wait_for_ready(wait_for_ready);
+    return stub.Check(context, request, &response);
+  }));
   return response.status();
 }
 
@@ -42,8 +42,9 @@ absl::Status NoHealth(const std::string& socket, absl::Duration patience) {
 absl::StatusOr<ServingStatus> CheckHealth(const std::string& socket, const std::string& service,
                                           absl::Duration timeout) {
   RETURN_IF_ERROR(CheckSocket(socket));
-  auto stub = ::grpc::health::v1::Health::NewStub(AdminChannel(socket));
-  auto answer = Ask(*stub, socket, service, absl::Now() + timeout, /*wait_for_ready=*/false);
+  const auto channel = AdminChannel(socket);
+  const auto stub = ::grpc::health::v1::Health::NewStub(channel);
+  auto answer = Ask(*stub, *channel, socket, service, timeout, /*wait_for_ready=*/false);
   if (absl::IsDeadlineExceeded(answer.status())) return NoHealth(socket, timeout);
   return answer;
 }
@@ -51,9 +52,11 @@ absl::StatusOr<ServingStatus> CheckHealth(const std::string& socket, const std::
 absl::StatusOr<ServingStatus> AwaitServing(const std::string& socket, const std::string& service,
                                            absl::Duration patience) {
   const absl::Time deadline = absl::Now() + patience;
-  auto stub = ::grpc::health::v1::Health::NewStub(AdminChannel(socket));
+  const auto channel = AdminChannel(socket);
+  const auto stub = ::grpc::health::v1::Health::NewStub(channel);
   while (true) {
-    auto answer = Ask(*stub, socket, service, deadline, /*wait_for_ready=*/true);
+    auto answer =
+        Ask(*stub, *channel, socket, service, deadline - absl::Now(), /*wait_for_ready=*/true);
     if (answer.ok() && *answer == ::grpc::health::v1::HealthCheckResponse::SERVING) return answer;
     if (absl::Now() >= deadline) {
       if (!absl::IsDeadlineExceeded(answer.status())) return answer;

@@ -3,7 +3,6 @@
 #include "tools/ferryctl/support.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -52,10 +51,7 @@ std::string ReadWhole(const std::string& path) {
 absl::StatusOr<std::string> ReadMetrics(const std::string& path) {
   RETURN_IF_ERROR(CheckSocket(path));
   const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("path too long");
-  memcpy(address.sun_path, path.data(), path.size());
+  const sockaddr_un address = SocketAddress(path);
   const timeval patience{10, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   constexpr char kRequest[] = "GET /metrics HTTP/1.0\r\n\r\n";

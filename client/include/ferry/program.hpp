@@ -241,12 +241,14 @@ class ProgramBuilder {
   Value Checksum(const Value& value) {
     return Op("checksum", {value}, "", TensorType{FERRY_U64, {2}});
   }
-  // Sends to, and receives from, the device that the run names for `peer` (ProgramRun::peers).
-  void Send(const Value& value, const std::string& peer, const std::string& key) {
-    Append("send", "", {value}, "peer=" + Quoted(peer) + " key=" + Quoted(key), {});
+  // Sends to, and receives from, the device that the run names for `peer` (ProgramRun::peers). With
+  // `parts`, 2 to 64, as that many transfers of rows of dimension 0, by the keys KEY/0, KEY/1, ...:
+  // what makes or uses the value is done in parts too. The other end says as many.
+  void Send(const Value& value, const std::string& peer, const std::string& key, int parts = 0) {
+    Append("send", "", {value}, Travel(peer, key, parts), {});
   }
-  Value Receive(const std::string& peer, const std::string& key, TensorType type) {
-    return Op("recv", {}, "peer=" + Quoted(peer) + " key=" + Quoted(key), std::move(type));
+  Value Receive(const std::string& peer, const std::string& key, TensorType type, int parts = 0) {
+    return Op("recv", {}, Travel(peer, key, parts), std::move(type));
   }
   // A run may destroy what the buffer held.
   void Donate(const std::string& buffer) { At(buffer).donated = true; }
@@ -375,6 +377,10 @@ class ProgramBuilder {
       text += escaped;
     }
     return text + "\"";
+  }
+  static std::string Travel(const std::string& peer, const std::string& key, int parts) {
+    return "peer=" + Quoted(peer) + " key=" + Quoted(key) +
+           (parts == 0 ? "" : " parts=" + std::to_string(parts));
   }
   static std::string Offset(uint64_t offset) {
     return offset == 0 ? "" : "offset=" + std::to_string(offset);

@@ -152,5 +152,54 @@ TEST(ColumnsTest, ResultsAreUsedAtOnce) {
   }
 }
 
+// Sides of parts of a square, of several, and of few elements; of dimensions between the two.
+struct MoveCase {
+  ColumnDims from;
+  ColumnDims permutation;
+  ColumnDims to;
+};
+const MoveCase kMoveCases[] = {{{70, 130}, {1, 0}, {130, 70}},
+                               {{3, 1000}, {1, 0}, {1000, 3}},
+                               {{1000, 5}, {1, 0}, {5, 1000}},
+                               {{257, 263}, {1, 0}, {263, 257}},
+                               {{9, 70, 33}, {0, 2, 1}, {9, 33, 70}},
+                               {{9, 70, 33}, {2, 1, 0}, {33, 70, 9}},
+                               {{9, 70, 33}, {1, 2, 0}, {70, 33, 9}},
+                               {{4, 6, 10, 66}, {3, 1, 2, 0}, {66, 6, 10, 4}},
+                               {{4, 1, 10, 66}, {0, 3, 1, 2}, {4, 66, 1, 10}},
+                               {{0, 30}, {1, 0}, {30, 0}},
+                               {{1, 999}, {1, 0}, {999, 1}}};
+
+TEST(SquaresTest, TransposesMoveAllBytes) {
+  for (const std::string type : {"f64", "f32", "bf16", "i8", "f8e4m3fn", "f4e2m1fn", "bool"}) {
+    for (const MoveCase& one : kMoveCases) {
+      ExpectAsReference(absl::StrCat(
+          "program 1\nbuffer @x read ", RoomFor(one.from), "\nbuffer @y write ", RoomFor(one.to),
+          "\n%x = input @x : ", ShapeOf(type, one.from), "\n%y = transpose %x permutation=[",
+          absl::StrJoin(one.permutation, ","), "]\nstore @y, %y\n"));
+    }
+  }
+}
+
+// Ops on what is read across, beside what is not; a step and a reversal; positions; into memory
+// that is read, and into one that is not dense.
+TEST(SquaresTest, OpsOnWhatIsReadAcross) {
+  const std::string begin =
+      "program 1\nbuffer @x read 90000\nbuffer @z read 90000\nbuffer @y read_write 180000\n"
+      "%x = input @x : f32[110,190]\n%t = transpose %x permutation=[1,0]\n"
+      "%z = input @z : f32[190,110]\n";
+  for (const std::string ops :
+       {"%a = multiply %t, %z\n%y = convert %a : bf16[190,110]\nstore @y, %y\n",
+        "%a = abs %t\nstore @y, %a\nstore @y, %a offset=83600\n",
+        "%a = slice %t start=[7,3] limit=[190,103] step=[2,1]\n%b = reverse %a dimensions=[0,1]\n"
+        "%y = negate %b\nstore @y, %y\n",
+        "%i = iota dimension=1 : f32[190,110]\n%y = add %t, %i\nstore @y, %y\n",
+        "%f = reshape %t : f32[20900]\n%g = reshape %z : f32[20900]\n%y = add %f, %g\n"
+        "store @y, %y\n",
+        "%y = abs %t\nstore @y, %y strides=[200,1]\n", "%y = abs %t\naccumulate @y, %y\n"}) {
+    ExpectAsReference(absl::StrCat(begin, ops));
+  }
+}
+
 }  // namespace
 }  // namespace ferry::compute

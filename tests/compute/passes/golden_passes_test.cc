@@ -39,6 +39,7 @@ TEST_P(GoldenPassesTest, IsWhatThePassMakes) {
   const std::vector<std::string> words = absl::StrSplit(GetParam(), '-');
   Program (*const pass)(const Program&) = words[0] == "fold"     ? &FoldConstants
                                           : words[0] == "join"   ? &JoinMoves
+                                          : words[0] == "parts"  ? &PartTransfers
                                           : words[0] == "merge"  ? &MergeEqualOps
                                           : words[0] == "dead"   ? &RemoveDeadCode
                                           : words[0] == "motion" ? &MoveReductionsOutOfLoops

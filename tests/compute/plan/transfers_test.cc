@@ -70,6 +70,34 @@ TEST(TransfersTest, WhatIsSentDoesNotWaitForWhatIsReceived) {
   EXPECT_THAT(sections[1].awaited, ElementsAre(0u));
 }
 
+TEST(TransfersTest, PartsLeaveAsTheyAreMade) {
+  const Plan plan = SimplifiedPlan(
+      "buffer @x read 4096\n"
+      "buffer @y write 4096\n"
+      "%x = input @x : f32[8,128]\n"
+      "%h = convert %x : bf16[8,128]\n"
+      "send %h device=2 key=\"k\" parts=2\n"
+      "%r = recv device=2 key=\"r\" parts=2 : bf16[8,128]\n"
+      "%y = convert %r : f32[8,128]\n"
+      "store @y, %y\n");
+  EXPECT_THAT(KindsOf(plan), ElementsAre(StepKind::kRecv, StepKind::kRecv, StepKind::kKernel,
+                                         StepKind::kSend, StepKind::kKernel, StepKind::kSend,
+                                         StepKind::kKernel, StepKind::kKernel));
+  const std::vector<PlanTransfer> transfers = TransfersOf(plan);
+  ASSERT_EQ(transfers.size(), 4u);
+  for (const PlanTransfer& transfer : transfers) {
+    EXPECT_EQ(ToString(transfer.type), "bf16[4,128]");
+  }
+  EXPECT_EQ(transfers[2].key, "k/0");
+  EXPECT_EQ(transfers[3].key, "k/1");
+  // What is made of a part waits for no other part.
+  const std::vector<Section> sections = SectionsOf(plan);
+  ASSERT_EQ(sections.size(), 3u);
+  EXPECT_EQ(sections[0].end, 6u);
+  EXPECT_THAT(sections[1].awaited, ElementsAre(0u));
+  EXPECT_THAT(sections[2].awaited, ElementsAre(1u));
+}
+
 // Run by all members of a ring at once, each of which sends to the next what it receives of the one
 // before by the same key: what a section awaits was begun at the other end in a section before.
 ::testing::AssertionResult RingEnds(const Plan& plan) {

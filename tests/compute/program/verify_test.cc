@@ -120,6 +120,30 @@ TEST(VerifyTest, AKeyIsUsedOnceForASideAndADevice) {
               ElementsAre("1 attributes", "2 attributes"));
 }
 
+// Those of one with parts are the parts'.
+TEST(VerifyTest, ATransferInPartsHasAKeyForEach) {
+  EXPECT_THAT(After("send %x device=1 key=\"k\" parts=4\nsend %x device=1 key=\"k\"\n"
+                    "%y = recv device=1 key=\"k\" parts=4 : f32[4]\n"),
+              IsEmpty());
+  EXPECT_THAT(After("send %x device=1 key=\"k\" parts=4\nsend %x device=1 key=\"k/3\"\n"),
+              ElementsAre("2 key"));
+  EXPECT_THAT(After("send %x device=1 key=\"k\" parts=5\n"), ElementsAre("1 parts"));
+  EXPECT_THAT(After("%y = recv device=1 key=\"k\" parts=2 : f32[]\n"), ElementsAre("1 parts"));
+  const std::string long_key(62, 'k');
+  EXPECT_THAT(After(absl::StrCat("send %x device=1 key=\"", long_key, "\" parts=2\n")), IsEmpty());
+  EXPECT_THAT(After(absl::StrCat("send %x device=1 key=\"", long_key, "k\" parts=2\n")),
+              ElementsAre("1 parts"));
+  EXPECT_THAT(After("^a: send %x device=1 key=\"k\" parts=2\nkeep %x after ^a\n"),
+              ElementsAre("1 parts"));
+  EXPECT_THAT(After("^a: keep %x\nsend %x device=1 key=\"k\" parts=2 after ^a\n"),
+              ElementsAre("2 parts"));
+  std::string many = "%w = constant splat=1 : f32[64]\n";
+  for (int i = 0; i < 32; ++i) {
+    absl::StrAppend(&many, "send %w device=1 key=\"", i, "\" parts=64\n");
+  }
+  EXPECT_THAT(After(many), ElementsAre("33 parts"));
+}
+
 TEST(VerifyTest, ListsEveryProblemWithOpLabelAndTypes) {
   const Program program = Read(
       "%x = constant splat=1 : f32[4]\n%y = constant splat=1 : f32[5]\n"
