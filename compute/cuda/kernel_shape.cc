@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "compute/cuda/column_tile.h"
 #include "compute/cuda/kernel_text.h"
 #include "compute/plan/plan.h"
 
@@ -40,6 +41,7 @@ class ShapeFinder {
     Classify();
     ClassifySinks();
     ChooseTemplate();
+    shape_.columns = ColumnWidthOf(program, shape_);
     ChooseVector();
     ChooseTile();
     shape_.wide = IsWide();
@@ -323,6 +325,12 @@ void ShapeFinder::ChooseVector() {
         static_cast<int>(std::min(shape_.loop.row, kChunkElements) / kLanes);  // all of a chunk's
     return;
   }
+  if (shape_.columns > 0) {  // all lanes of a thread, or more
+    const int lanes = shape_.columns * static_cast<int>(kLanes) / kColumnThreads;
+    const int loads = load_bits > 64 ? 1 : load_bits > 16 ? 16 : 32;
+    shape_.unroll = std::max(lanes, options_.most_vectors == 1 ? 1 : loads);
+    return;
+  }
   if (shape_.rows) {
     shape_.vector = row % 4 == 0 && options_.most_elements >= 4 ? 4 : 1;
     const bool few = load_bits <= 64 && ops <= 8;
@@ -458,6 +466,21 @@ std::optional<int> KernelShape::AlignmentOf(uint32_t buffer, int64_t offset, con
 bool KernelShape::IsReadAcross(const Value& value, DType type) const {
   return value.kind == Kind::kMemory && value.views.size() == 1 && InfoOf(type).bits >= 8 &&
          AlignmentOf(value, type) && TransposeTileOf(value.views[0], vector) == tile;
+}
+
+std::optional<std::pair<View, View>> KernelShape::SplitRow(const Views& views) const {
+  if (!loop.has_rows || views.size() != 1) return std::nullopt;
+  const View& view = views[0];
+  uint64_t row = 1;
+  size_t split = view.dims.size();
+  while (split > 0 && row < loop.row) row *= static_cast<uint64_t>(view.dims[--split]);
+  if (row != loop.row) return std::nullopt;
+  const auto at = static_cast<std::ptrdiff_t>(split);
+  View rows{view.offset, {view.dims.begin(), view.dims.begin() + at}, {}};
+  View columns{0, {view.dims.begin() + at, view.dims.end()}, {}};
+  rows.strides = {view.strides.begin(), view.strides.begin() + at};
+  columns.strides = {view.strides.begin() + at, view.strides.end()};
+  return std::pair(std::move(rows), std::move(columns));
 }
 
 KernelShape ShapeOf(const Program& program, absl::Span<const uint32_t> alignments,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -61,6 +62,9 @@ struct KernelShape {
                                  DType type) const;
   // Whether the value is read along `tile`.
   bool IsReadAcross(const Value& value, DType type) const;
+  // A view as dimensions that are counted by rows and such that are counted by elements of a row;
+  // none if it is not only one view, or its dimensions cannot be divided so.
+  std::optional<std::pair<View, View>> SplitRow(const Views& views) const;
 
   absl::Span<const uint32_t> alignments;  // of the memory of each buffer
   KernelLoop loop;
@@ -69,6 +73,9 @@ struct KernelShape {
   bool rows = false;          // the template is "rows"
   bool chunks = false;        // template "rows": a warp takes a chunk of a row
   bool held = false;          // template "rows": a block of threads has a row in registers
+  // Template "rows": so many neighbouring results a block of threads has (column_tile.h). 0: a warp
+  // has a result.
+  int columns = 0;
   // Template "flat": a thread takes a square of elements, since some tensor is read across.
   std::optional<TransposeTile> tile;
   int vector = 1;     // elements that follow each other, of a thread

@@ -18,7 +18,7 @@ bool IsAccumulate(const Node& node) { return node.op == Op::kAccumulate; }
 std::optional<int> KernelWriter::AlignmentOfRuns(const Node& sink, const View& view) const {
   const DType type = TypeOf(sink.operands[0]);
   if (IsDense(view) || InfoOf(type).bits < 8) return std::nullopt;
-  const auto split = SplitRow({view});
+  const auto split = shape_.SplitRow({view});
   const View inner = Collapsed(split ? split->second : view);
   if (inner.dims.empty() || inner.strides.back() != 1 || inner.dims.back() % shape_.vector != 0) {
     return std::nullopt;
@@ -90,12 +90,15 @@ void KernelWriter::EmitRowSink(const Sink& sink, std::vector<std::string>& lines
   const std::string old =
       absl::StrCat("ReadOne<", CppType(dtype), ", ", align, ">(", pointer, ", ", place, ")");
   const std::string made = IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value;
-  lines.push_back(absl::StrCat(shape_.rows ? "if (lane == 0) " : "if (c == 0 && count > 0) ",
-                               "WriteOne<", align, ">(", pointer, ", ", place, ", ", made, ");"));
+  const absl::string_view one = in_columns_   ? "writes"
+                                : shape_.rows ? "lane == 0"
+                                              : "c == 0 && count > 0";
+  lines.push_back(absl::StrCat("if (", one, ") WriteOne<", align, ">(", pointer, ", ", place, ", ",
+                               made, ");"));
   const uint64_t elements = Elements(id);
   if (dtype != DType::kF4E2M1FN || !IsDense(view) || elements % 2 == 0) return;
   // A half byte too many is 0.
-  lines.push_back(absl::StrCat(shape_.rows ? "if (lane == 0" : "if (c == 0 && count > 0",
+  lines.push_back(absl::StrCat("if (", one,
                                " && r == ", text_->Number(static_cast<int64_t>(elements - 1)),
                                ") PutHalf(", pointer, " + (r >> 1), 1, 0);"));
 }

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "compute/cuda/column_tile.h"
 #include "compute/cuda/kernel_writer.h"
 #include "compute/program/op.h"
 
@@ -26,6 +27,12 @@ absl::string_view CombinerName(const Node& reduce) {
 
 uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % part != 0 ? 1 : 0); }
 
+KernelLaunch ColumnLaunch(KernelText& text, const KernelShape& shape, uint64_t parts) {
+  KernelLaunch launch = text.Finish(ColumnBlocksOf(shape, parts), kColumnThreads);
+  launch.busy = ColumnBusyOf(shape, parts);
+  return launch;
+}
+
 }  // namespace
 
 KernelWriter::KernelWriter(const Program& program, absl::Span<const uint32_t> alignments,
@@ -39,6 +46,7 @@ void KernelWriter::Begin() {
   once_.clear();
   row_names_.clear();
   divisors_.clear();
+  in_columns_ = false;
   loop_ = nullptr;
   tables_.clear();
 }
@@ -167,7 +175,7 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
       loop.body.push_back(
           absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", value, ", c + k);"));
     } else {
-      const std::string slot = shape_.vector == 1 ? "u % 4" : "k";
+      const std::string slot = in_columns_ ? "u % kOwn" : shape_.vector == 1 ? "u % 4" : "k";
       loop.body.push_back(absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", slot,
                                        ", Convert<", CppType(reducing.type), ">(", value, "));"));
     }
@@ -178,7 +186,9 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
 
 void KernelWriter::AddRowLoop(const Loop& loop, const std::string& begin, const std::string& end) {
   const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
-  const int step = shape_.vector == 1 ? 32 : kRowThreads;
+  const int step = in_columns_          ? kColumnThreads / shape_.columns
+                   : shape_.vector == 1 ? 32
+                                        : kRowThreads;
   const auto of_loop =
       static_cast<uint64_t>(step * shape_.unroll);  // which a chunk is a multiple of
   const std::string count = CountText(shape_.loop.row % of_loop == 0, "c", end);
@@ -215,10 +225,17 @@ void KernelWriter::BeginRows(absl::string_view unit) {
 
 void KernelWriter::DeclareReduction(const Reducing& reducing, absl::string_view vector) {
   const std::string type = CppType(reducing.type);
-  text_->Add(reducing.IsArgmax()
-                 ? absl::StrCat("Largest<", type, "> ", reducing.name, ";")
-                 : absl::StrCat(shape_.held ? "RowLanes<" : "Lanes<", CombinerName(*reducing.node),
-                                ", ", type, ", ", vector, "> ", reducing.name, ";"));
+  const std::string width = in_columns_ ? ", W" : "";
+  if (reducing.IsArgmax()) {
+    text_->Add(absl::StrCat(in_columns_ ? "Column" : "", "Largest<", type, width, "> ",
+                            reducing.name, ";"));
+    return;
+  }
+  text_->Add(absl::StrCat(in_columns_   ? "ColumnLanes<"
+                          : shape_.held ? "RowLanes<"
+                                        : "Lanes<",
+                          CombinerName(*reducing.node), ", ", type, ", ",
+                          in_columns_ ? "W" : vector, "> ", reducing.name, ";"));
 }
 
 // What the chunk from `first` to `end` came to; of argmax its index.
@@ -254,16 +271,20 @@ void KernelWriter::AddRowSinks() {
     if (sink.level == Level::kRow) EmitRowSink(sink, lines);
   }
   if (lines.empty()) return;
-  text_->Add(shape_.held ? "__syncthreads();"
-                         : "__syncwarp();");  // all have read what may be written over
+  // All have read what may be written over.
+  text_->Add(shape_.held || in_columns_ ? "__syncthreads();" : "__syncwarp();");
   text_->Add(lines);
 }
 
 // A warp a row, which it goes through once for each reduction that needs another before it.
 void KernelWriter::WriteRows(KernelCode& code) {
-  BeginRows("r");
-  text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
-                          ") return;"));
+  if (shape_.columns > 0) {
+    BeginColumns(1);
+  } else {
+    BeginRows("r");
+    text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
+                            ") return;"));
+  }
   const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
   const int64_t last = shape_.LastPhase();
   for (int64_t phase = 0; phase <= last; ++phase) {
@@ -308,7 +329,11 @@ void KernelWriter::WriteRows(KernelCode& code) {
     }
   }
   AddRowSinks();
-  code.launches.push_back(text_->Finish(Ceil(shape_.loop.rows, kRowsOfBlock), kRowThreads));
+  if (in_columns_) {
+    code.launches.push_back(ColumnLaunch(*text_, shape_, 1));
+  } else {
+    code.launches.push_back(text_->Finish(Ceil(shape_.loop.rows, kRowsOfBlock), kRowThreads));
+  }
 }
 
 // Of what chunks of a row came to, `units` of them: those from `first` to `end`.
@@ -340,7 +365,8 @@ void KernelWriter::WritePartials(std::vector<Partial>& partials, uint64_t units,
     code.scratch.push_back(units * BytesOf(type, 1));
     const auto scratch = static_cast<uint32_t>(code.scratch.size() - 1);
     const std::string pointer = text_->Pointer(true, KernelArgument::Kind::kScratch, scratch, 0);
-    text_->Add(absl::StrCat("if (lane == 0) WriteOne<16>(", pointer, ", unit, ", value, ");"));
+    text_->Add(absl::StrCat(in_columns_ ? "if (writes) " : "if (lane == 0) ", "WriteOne<16>(",
+                            pointer, ", unit, ", value, ");"));
     return scratch;
   };
   for (Partial& partial : partials) {
@@ -357,14 +383,23 @@ void KernelWriter::WritePartials(std::vector<Partial>& partials, uint64_t units,
 
 // Long rows: a warp a chunk, whose results are reduced in the same way until they are one chunk.
 void KernelWriter::WriteChunks(KernelCode& code) {
-  const auto begin_chunks = [&](uint64_t units, uint64_t parts) {
-    BeginRows(kWarpUnit);
+  const auto begin_chunks = [&](uint64_t units, uint64_t parts, bool columns) {
+    if (columns) {
+      BeginColumns(parts);
+    } else {
+      BeginRows(kWarpUnit);
+    }
     const std::string all = text_->Number(static_cast<int64_t>(units));
     const std::string of_row = text_->Number(static_cast<int64_t>(parts));
-    text_->Add(
-        absl::StrCat("const Index r = unit / ", of_row, ", first = unit % ", of_row, " * kChunk;"));
-    text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
-                            ") return;"));
+    if (columns) {
+      text_->Add(
+          absl::StrCat("const Index unit = r * ", of_row, " + part, first = part * kChunk;"));
+    } else {
+      text_->Add(absl::StrCat("const Index r = unit / ", of_row, ", first = unit % ", of_row,
+                              " * kChunk;"));
+      text_->Add(absl::StrCat("if (r >= ", text_->Number(static_cast<int64_t>(shape_.loop.rows)),
+                              ") return;"));
+    }
     text_->Add(
         absl::StrCat("const Index end = first + kChunk < ", all, " ? first + kChunk : ", all, ";"));
     return all;
@@ -373,7 +408,7 @@ void KernelWriter::WriteChunks(KernelCode& code) {
     code.launches.push_back(text_->Finish(Ceil(units, kRowsOfBlock), kRowThreads));
   };
   uint64_t parts = Ceil(shape_.loop.row, kChunkElements);
-  begin_chunks(shape_.loop.row, parts);
+  begin_chunks(shape_.loop.row, parts, shape_.columns > 0);
   Loop loop;
   loop_ = &loop;
   std::vector<Partial> partials;
@@ -384,10 +419,14 @@ void KernelWriter::WriteChunks(KernelCode& code) {
   for (const Partial& partial : partials) DeclareReduction(partial.reducing, "V");
   AddRowLoop(loop, "first", "end");
   WritePartials(partials, shape_.loop.rows * parts, code);
-  finish(shape_.loop.rows * parts);
+  if (in_columns_) {
+    code.launches.push_back(ColumnLaunch(*text_, shape_, parts));
+  } else {
+    finish(shape_.loop.rows * parts);
+  }
   while (parts > kChunkElements) {
     const uint64_t units = std::exchange(parts, Ceil(parts, kChunkElements));
-    const std::string all = begin_chunks(units, parts);
+    const std::string all = begin_chunks(units, parts, false);
     NameReductions(partials);
     ReadPartials(partials, all);
     WritePartials(partials, shape_.loop.rows * parts, code);

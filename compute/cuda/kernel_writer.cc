@@ -34,24 +34,8 @@ std::string KernelWriter::PlaceOf(const Views& views, const std::string& index) 
   return place;
 }
 
-// As dimensions that are counted by rows and such that are counted by elements of a row.
-std::optional<std::pair<View, View>> KernelWriter::SplitRow(const Views& views) const {
-  if (!shape_.loop.has_rows || views.size() != 1) return std::nullopt;
-  const View& view = views[0];
-  uint64_t row = 1;
-  size_t split = view.dims.size();
-  while (split > 0 && row < shape_.loop.row) row *= static_cast<uint64_t>(view.dims[--split]);
-  if (row != shape_.loop.row) return std::nullopt;
-  const auto at = static_cast<std::ptrdiff_t>(split);
-  View rows{view.offset, {view.dims.begin(), view.dims.begin() + at}, {}};
-  View columns{0, {view.dims.begin() + at, view.dims.end()}, {}};
-  rows.strides = {view.strides.begin(), view.strides.begin() + at};
-  columns.strides = {view.strides.begin() + at, view.strides.end()};
-  return std::pair(std::move(rows), std::move(columns));
-}
-
 std::string KernelWriter::LoopPlace(const Views& views, const std::string& more) {
-  const auto split = SplitRow(views);
+  const auto split = shape_.SplitRow(views);
   if (!split || IsDense(views[0])) return PlaceOf(views, Plus("i", more));
   const std::string column = text_->Place(split->second, Plus("c", more), false);
   const std::string row = text_->Place(split->first, "r", true);
@@ -186,7 +170,7 @@ std::string KernelWriter::LoadFull(ValueId id) {
     return absl::StrCat(name, "[k]");
   }
   // Of the innermost dimension as the loop sees it.
-  const auto split = SplitRow(value.views);
+  const auto split = shape_.SplitRow(value.views);
   const View inner = Collapsed(split ? split->second : value.views[0]);
   const bool dense = value.views.size() == 1 && IsDense(value.views[0]);
   const bool whole =

@@ -4,7 +4,8 @@
 // ops on each, and stores. There are two templates. "flat" goes through all elements and does not
 // look for rows. "rows" gives each row a warp; if rows are long, each chunk of a reduction. The
 // result of a reduction is spread over its row by going through the row again; if that is all
-// elementwise, a block of threads has the row in registers instead, and reads it once. Code is
+// elementwise, a block of threads has the row in registers instead, and reads it once. Where rows
+// lie across memory, a block of threads has several neighbouring ones (column_tile.h). Code is
 // written where it is first needed, so that the text of an op does not depend on what else is
 // there. Single-threaded; used once.
 #pragma once
@@ -14,7 +15,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "compute/cuda/kernel_code.h"
@@ -87,7 +87,6 @@ class KernelWriter {
   std::string PlaceOf(const Views& views, const std::string& index);
   // The position of element (r, c), which is element `i` in all.
   std::string LoopPlace(const Views& views, const std::string& more);
-  std::optional<std::pair<View, View>> SplitRow(const Views& views) const;
 
   // kernel_ops.cc: ops whose elements come from positions of their own
   void EmitOpaque(const Node& node, const std::string& result);
@@ -126,6 +125,8 @@ class KernelWriter {
   void AddFlatLoop(const Loop& loop, const std::string& elements);
   void BeginTile();
   void BeginRows(absl::string_view unit);
+  // A block of threads has shape_.columns results, of each a chunk if there are several `parts`.
+  void BeginColumns(uint64_t parts);
   // A loop over a row's elements from `begin` to `end`, both names.
   void AddRowLoop(const Loop& loop, const std::string& begin, const std::string& end);
   std::vector<Reducing> Reductions(uint32_t phase, Loop& loop);
@@ -142,7 +143,8 @@ class KernelWriter {
   const std::vector<OpIndex> definitions_;
   bool baked_ = false;
   bool reads_neighbours_ = false;
-  bool alone_ = false;  // the code that is being written runs on some threads of a warp only
+  bool alone_ = false;       // the code that is being written runs on some threads of a warp only
+  bool in_columns_ = false;  // ... is of a block of threads that has shape_.columns results
 
   std::optional<KernelText> text_;
   Loop* loop_ = nullptr;

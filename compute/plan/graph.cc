@@ -5,12 +5,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
 
 bool Graph::IsMadeIn(ValueId value, BlockId block) const {
   const ItemId item = definitions[value];
   return item != kNoItem && items[item].block == block && IsClustered(items[item].role);
+}
+
+bool Graph::IsSeenMemory(ValueId value) const {
+  for (;;) {
+    const ItemId item = definitions[sources[value]];
+    if (item == kNoItem || items[item].role != Role::kInlined) return true;
+    const Node& node = items[item].node;
+    if (node.op == Op::kInput) return true;
+    if (!IsMove(node.op)) return false;
+    value = node.operands[0];
+  }
 }
 
 std::vector<ItemId> Graph::NeedsOf(ItemId item) const {

@@ -76,6 +76,9 @@ struct Graph {
   uint64_t Elements(ValueId value) const { return *ElementsOf(types[value]); }
   // Whether an item of a kernel of `block` makes the value.
   bool IsMadeIn(ValueId value, BlockId block) const;
+  // Whether the value is an input, or another one that is put into memory, seen through nothing but
+  // moves.
+  bool IsSeenMemory(ValueId value) const;
   // The items of its block that the item has to wait for.
   std::vector<ItemId> NeedsOf(ItemId item) const;
   // By item: whether a send or a receive needs it.

@@ -176,12 +176,13 @@ class Builder {
       ValueId& value = node.operands[i];
       const bool scales = role == Role::kDequantize && i == 1;
       const bool scalar = role == Role::kOpaque && graph_.Elements(value) == 1;
+      const bool reduces = node.op == Op::kReduce || node.op == Op::kArgmax;
       if (node.op == Op::kSend || TakesBytes(node.op)) {
         value = Dense(value, block);
         if (node.op == Op::kDeltaApply && ReadsWhatItWrites(node, value)) {
           value = Copied(value, block);
         }
-      } else if ((from_memory && !scalar) || scales ||
+      } else if ((from_memory && !scalar && !(reduces && graph_.IsSeenMemory(value))) || scales ||
                  (role == Role::kInlined && ops > kMaxInlined)) {
         value = InMemory(value, block);
       }

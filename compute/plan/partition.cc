@@ -63,6 +63,7 @@ Fusion Partition::Alone(ItemId id) const {
   fusion.ops = item.ops;
   fusion.simple = item.role == Role::kPointwise || item.role == Role::kSink;
   fusion.opaque = item.role == Role::kOpaque;
+  fusion.reduces = fusion.opaque && (node.op == Op::kReduce || node.op == Op::kArgmax);
   if (item.role == Role::kProduct) fusion.product = id;
   if (!IsClustered(item.role)) return fusion;
   const bool of_operand =
@@ -129,6 +130,7 @@ void Partition::Join(uint32_t into, uint32_t from) {
   fusion.simple = fusion.simple && other.simple;
   if (fusion.product == kNoItem) fusion.product = other.product;
   fusion.opaque = fusion.opaque || other.opaque;
+  fusion.reduces = fusion.reduces || other.reduces;
   fusion.ops += other.ops;
   other = Fusion();
   waits_->Join(into, from);
@@ -191,7 +193,10 @@ bool Partition::Fit(const Fusion& a, const Fusion& b) const {
 
 bool Partition::HaveOneLoop(const Fusion& a, const Fusion& b) {
   if (IsFedBy(a, b) || IsFedBy(b, a)) return true;
-  if (a.opaque || b.opaque) return false;
+  if (a.opaque || b.opaque) {
+    const Fusion& part = a.opaque ? b : a;
+    return (a.reduces || b.reduces) && part.simple && a.elements == b.elements && Fit(a, b);
+  }
   if (a.product != kNoItem || b.product != kNoItem) {
     return (a.product == kNoItem ? a : b).simple && a.elements == b.elements && Fit(a, b);
   }

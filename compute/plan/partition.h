@@ -31,6 +31,9 @@ struct Fusion {
   std::optional<uint64_t> rows;  // the rows that the elements are in; not set: rows do not matter
   ItemId product = kNoItem;
   bool opaque = false;
+  // A reduction over other dimensions than the last, which is opaque, and what is done with each
+  // result: the loop is that of the results.
+  bool reduces = false;
   bool simple = true;  // has only elementwise ops and writes
   uint32_t ops = 0;
   std::vector<uint32_t> after;  // indices in fusions() of those that must be over before

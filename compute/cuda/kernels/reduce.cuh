@@ -3,7 +3,7 @@
 // i + 128, and so on, one after the other; then lanes i and i + 64 are one, i and i + 32, down to
 // i + 1. A warp does a chunk. Of each 128 elements a thread has four: those that follow each other,
 // if they are read as a vector (V = 4), or every 32nd (V = 1). Which thread has a lane does not
-// matter to what it comes to.
+// matter to what it comes to. Or a block of threads does a chunk of several results (ColumnLanes).
 #pragma once
 
 #include "elements.cuh"
@@ -150,6 +150,72 @@ class RowLanes {
   T lanes_[2];
 };
 
+// Reductions of W results that neighbouring threads have (compute/cuda/column_tile.h): of a block
+// of kColumnThreads, thread t has lanes t / W, t / W + kColumnThreads / W and so on of result t % W.
+constexpr int kColumnThreads = 256;
+constexpr int kColumnWarps = kColumnThreads / 32;
+FERRY_DEVICE constexpr int ColumnLanesOf(int width) { return kLanes * width / kColumnThreads; }
+
+// What threads of several warps have, for the first warp.
+template <typename T>
+struct OfWarps {
+  T at[kColumnWarps];
+
+  // Called by all threads of the block. Only in the first warp `at` is set.
+  __device__ __forceinline__ explicit OfWarps(T value) {
+    __shared__ T others[kColumnWarps - 1][32];
+    const int warp = static_cast<int>(threadIdx.x / 32), thread = static_cast<int>(threadIdx.x % 32);
+    __syncthreads();  // what was there before has been read
+    if (warp > 0) others[warp - 1][thread] = value;
+    __syncthreads();
+    if (warp > 0) return;
+    at[0] = value;
+    FERRY_UNROLL
+    for (int i = 1; i < kColumnWarps; ++i) at[i] = others[i - 1][thread];
+  }
+};
+
+template <typename Combiner, typename T, int W>
+class ColumnLanes {
+ public:
+  __device__ __forceinline__ ColumnLanes() {
+    FERRY_UNROLL
+    for (int slot = 0; slot < kOwn; ++slot) lanes_[slot] = Combiner::template None<T>();
+  }
+
+  __device__ __forceinline__ void Put(int slot, T value) {
+    lanes_[slot] = Combiner::template Of<T>(lanes_[slot], value);
+  }
+
+  // What a chunk comes to, for the first thread of each result.
+  __device__ __forceinline__ T Close(int, int) {
+    FERRY_UNROLL
+    for (int half = kOwn / 2; half > 0; half /= 2) {
+      FERRY_UNROLL
+      for (int slot = 0; slot < half; ++slot) Put(slot, lanes_[slot + half]);
+    }
+    OfWarps<T> warps(lanes_[0]);
+    if (threadIdx.x >= 32) return lanes_[0];
+    FERRY_UNROLL
+    for (int half = kColumnWarps / 2; half > 0; half /= 2) {
+      FERRY_UNROLL
+      for (int i = 0; i < half; ++i) {
+        warps.at[i] = Combiner::template Of<T>(warps.at[i], warps.at[i + half]);
+      }
+    }
+    T made = warps.at[0];
+    FERRY_UNROLL
+    for (int apart = 16; apart >= W; apart /= 2) {
+      made = Combiner::template Of<T>(made, ShuffleDown(made, apart));
+    }
+    return made;
+  }
+
+ private:
+  static constexpr int kOwn = ColumnLanesOf(W);
+  T lanes_[kOwn];
+};
+
 // The first of the largest; NaN is the largest.
 template <typename T>
 class Largest {
@@ -172,6 +238,9 @@ class Largest {
   __device__ __forceinline__ T value() const { return value_; }
   __device__ __forceinline__ i64 index() const { return index_ < 0 ? 0 : index_; }
 
+ protected:
+  i64 index_ = -1;  // none yet
+
  private:
   __device__ __forceinline__ bool IsBefore(T value, i64 index) const {
     const auto a = Load(value), b = Load(value_);
@@ -182,5 +251,25 @@ class Largest {
   }
 
   T value_ = FromCode<T>(0);
-  i64 index_ = -1;  // none yet
+};
+
+template <typename T, int W>
+class ColumnLargest : public Largest<T> {
+ public:
+  // Of all threads of a result, for the first one.
+  __device__ __forceinline__ void Close() {
+    const OfWarps<T> values(this->value());
+    const OfWarps<i64> indices(this->index_);
+    if (threadIdx.x >= 32) return;
+    FERRY_UNROLL
+    for (int i = 1; i < kColumnWarps; ++i) {
+      if (indices.at[i] >= 0) this->Put(values.at[i], indices.at[i]);
+    }
+    FERRY_UNROLL
+    for (int apart = 16; apart >= W; apart /= 2) {
+      const T value = ShuffleDown(this->value(), apart);
+      const i64 index = ShuffleDown(this->index_, apart);
+      if (index >= 0) this->Put(value, index);
+    }
+  }
 };

@@ -135,8 +135,9 @@ TEST(GpuRunTest, AllTemplatesOfAllTypesAreAsTheReferenceSays) {
   std::map<std::string, int> kernels;  // by what a template alone has
   for (const Program& program : testing::KernelPrograms()) {
     for (const GpuKernel& kernel : PlanOf(program, false).kernels) {
-      for (const char* text : {"constexpr int kSide", "RowLanes<", "DivideBy<", " Lanes<",
-                               "constexpr int count = V", "LargestOfBlocks<"}) {
+      for (const char* text :
+           {"constexpr int kSide", "RowLanes<", "DivideBy<", " Lanes<", "ColumnLanes<",
+            "ColumnLargest<", "constexpr int count = V", "LargestOfBlocks<"}) {
         kernels[text] += absl::StrContains(kernel.source, text) ? 1 : 0;
       }
     }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "compute/cuda/gpu_plan.h"
@@ -150,6 +151,32 @@ TEST(KernelCompilerTest, WhatNeedsManyValuesIsCutBeforeItSpills) {
   Sources sources;
   sources.Add(parsed.program);
   EXPECT_GT(sources.kernels(), 1u);
+  CompileAll(sources, kGpuArchs[0]);
+}
+
+// All that a thread of a column holds: its lanes of two reductions, and what it reads for them.
+TEST(KernelCompilerTest, ReductionsOfColumnsDoNotSpill) {
+  SKIP_WITHOUT_NVRTC();
+  Sources sources;
+  ParsedText parsed = Parse(
+      "program 1\nbuffer @x read 537001984\nbuffer @z read 537001984\nbuffer @y write 131072\n"
+      "%x = input @x strides=[1,16384] : f64[16384,4097]\n"
+      "%z = input @z strides=[1,16384] : f64[16384,4097]\n"
+      "%a = add %x, %z\n%b = multiply %x, %z\n%c = abs %b\n%d = maximum %c, %a\n%e = tanh %d\n"
+      "%m = reduce %d reduction=max dimensions=[1]\n%n = reduce %e reduction=min dimensions=[1]\n"
+      "%o = add %m, %n\nstore @y, %o\n");
+  ASSERT_TRUE(parsed.problems.empty());
+  sources.Add(parsed.program);
+  const std::vector<Program> programs = testing::KernelPrograms();
+  size_t columns = 0;
+  for (const Program& program : programs) {
+    const absl::StatusOr<GpuPlan> plan = MakeGpuPlan(program, kGpuArchs[0]);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const bool down =
+        !plan->kernels.empty() && absl::StrContains(plan->kernels[0].source, "ColumnLanes<");
+    if (down && columns++ % 4 == 0) sources.Add(program);
+  }
+  EXPECT_GT(columns, 12u);
   CompileAll(sources, kGpuArchs[0]);
 }
 

@@ -215,6 +215,34 @@ TEST(PlanTest, AReductionOfColumnsReadsMemory) {
   EXPECT_EQ(StepsOf(plan), "kernel e, kernel columns");
 }
 
+// Also as a part of a buffer, or reshaped; and what is done with each result is done at once.
+TEST(PlanTest, AReductionOfColumnsIsOneKernelWithWhatIsDoneWithItsResults) {
+  const std::string begin =
+      "buffer @x read 1024\nbuffer @s read 64\nbuffer @y write 64\n"
+      "buffer @z write 64\n%s = input @s : f32[16]\n";
+  for (const std::string view :
+       {"%x = input @x : f32[16,16]\n", "%w = input @x : f32[4,64]\n%x = reshape %w : f32[16,16]\n",
+        "%w = input @x : f32[16,16]\n%x = reverse %w dimensions=[0]\n"}) {
+    const Plan plan = PlanOf(
+        begin + view +
+        "%a = reduce %x reduction=sum dimensions=[0] \"columns\"\n%b = multiply %a, %s \"mean\"\n"
+        "%c = negate %b \"less\"\nstore @y, %b\nstore @z, %c\n");
+    EXPECT_EQ(StepsOf(plan), "kernel columns+mean+less");
+    EXPECT_EQ(plan.memory.bytes, 0u);
+  }
+}
+
+// What has others than the results is apart, and so is another reduction.
+TEST(PlanTest, OnlyWhatIsDoneWithEachResultJoinsAReductionOfColumns) {
+  const Plan plan = PlanOf(
+      "buffer @x read 1024\nbuffer @y write 64\nbuffer @z write 64\nbuffer @t write 4\n"
+      "%x = input @x : f32[16,16]\n%a = reduce %x reduction=sum dimensions=[0] \"columns\"\n"
+      "%b = reduce %x reduction=max dimensions=[0] \"most\"\n%d = subtract %a, %b \"less\"\n"
+      "%t = reduce %d reduction=sum dimensions=[0] \"all\"\n"
+      "store @y, %d\nstore @z, %b\nstore @t, %t\n");
+  EXPECT_EQ(StepsOf(plan), "kernel most, kernel columns+less, kernel all");
+}
+
 TEST(PlanTest, EqualKernelsAreEqualPrograms) {
   const Plan plan = PlanOf(
       "buffer @x read 16\nbuffer @y write 16\nbuffer @u read 16\nbuffer @v write 16\n"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace ferry::compute::testing {
@@ -25,7 +26,9 @@ class Block {
     values_.assign(threads, {});
     warp_steps_.assign(warps, 0);
     arrived_.assign(warps, 0);
-    if (stacks_.size() < threads * kStackBytes) stacks_.resize(threads * kStackBytes);
+    if (stacks_ == nullptr) {  // as many in each block; of most of it nothing is ever touched
+      stacks_ = std::make_unique_for_overwrite<char[]>(threads * kStackBytes);
+    }
     for (uint32_t i = 0; i < threads; ++i) {
       getcontext(&fibers_[i].context);
       fibers_[i].context.uc_stack.ss_sp = &stacks_[i * kStackBytes];
@@ -100,7 +103,7 @@ class Block {
   std::vector<Fiber> fibers_;
   std::vector<std::array<unsigned long long, 2>> values_;
   std::vector<uint64_t> warp_steps_, arrived_;
-  std::vector<char> stacks_;
+  std::unique_ptr<char[]> stacks_;
   uint32_t current_ = 0;
   ucontext_t back_;
 };

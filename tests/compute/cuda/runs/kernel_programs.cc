@@ -170,6 +170,37 @@ void AddRows(std::vector<Program>& programs) {
   }
 }
 
+// Reductions over the first dimension, of results that follow each other in memory; of many, and of
+// long rows, for two types.
+void AddColumns(std::vector<Program>& programs) {
+  const auto add = [&](DType type, int64_t rows, int64_t columns) {
+    Lines lines;
+    const std::string x = lines.Input(Shape(type, rows, columns), Bytes(type, rows, columns));
+    const std::string row = absl::StrCat("[", columns, "]");
+    const bool truth = type == DType::kBool;
+    for (const std::string& reduction :
+         truth ? std::vector<std::string>{"any", "all"}
+               : std::vector<std::string>{"sum", "product", "max", "min"}) {
+      lines.Store(lines.Add(absl::StrCat("reduce ", x, " reduction=", reduction, " dimensions=[0]"),
+                            absl::StrCat(NameOf(type), row)),
+                  Bytes(type, 1, columns));
+    }
+    if (!truth) {
+      lines.Store(lines.Add(absl::StrCat("argmax ", x, " dimension=0"), absl::StrCat("i32", row)),
+                  Bytes(DType::kI32, 1, columns));
+    }
+    programs.push_back(lines.Make());
+  };
+  for (size_t i = 0; i < kDTypes; ++i) {
+    if (Contains(dtypes::kArithmetic, TypeAt(i))) add(TypeAt(i), 270, 41);
+  }
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    add(type, 20, 8200);
+    add(type, 8195, 16);
+    add(type, 512, 4104);
+  }
+}
+
 // What reads columns and writes rows, of dimensions that squares of 2 to 8 elements divide.
 void AddAcross(std::vector<Program>& programs) {
   for (size_t i = 0; i < kDTypes; ++i) {
@@ -390,6 +421,7 @@ std::vector<Program> KernelPrograms() {
   AddConversions(programs);
   AddElementwise(programs);
   AddRows(programs);
+  AddColumns(programs);
   AddAcross(programs);
   AddBlockFormats(programs);
   AddWhole(programs);

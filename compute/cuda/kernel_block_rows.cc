@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that a block of threads has in registers. What is reduced, and what becomes of that in the
-// row, is elementwise; so a value of one phase is in the same thread in the next.
+// Rows on which a block of threads works together. Either it has one in registers: what is reduced,
+// and what becomes of that in the row, is elementwise; so a value of one phase is in the same
+// thread in the next. Or it has several that lie across memory beside each other.
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "compute/cuda/column_tile.h"
 #include "compute/cuda/kernel_writer.h"
 #include "compute/program/op.h"
 
@@ -98,6 +100,28 @@ void KernelWriter::WriteHeldRows(KernelCode& code) {
   AddRowSinks();
   code.launches.push_back(
       text_->Finish(shape_.loop.rows, static_cast<uint32_t>(kThreads * chunks)));
+}
+
+// A warp has the first of kColumnThreads / columns lanes of as many results, the next warp the
+// next: neighbouring threads read neighbouring elements. Threads behind the last result do what
+// those of the last one do, but for writing.
+void KernelWriter::BeginColumns(uint64_t parts) {
+  Begin();
+  in_columns_ = true;
+  const std::string rows = text_->Number(static_cast<int64_t>(shape_.loop.rows));
+  text_->Add(absl::StrCat("constexpr int V = 1, U = ", shape_.unroll, ", W = ", shape_.columns,
+                          ", kOwn = ColumnLanesOf(W);"));
+  text_->Add("const int lane = static_cast<int>(threadIdx.x) / W;");
+  if (parts == 1) {
+    text_->Add("const Index tile = static_cast<Index>(blockIdx.x);");
+  } else {
+    const std::string tiles = text_->Number(static_cast<int64_t>(ColumnBlocksOf(shape_, 1)));
+    text_->Add(absl::StrCat("const Index tile = static_cast<Index>(blockIdx.x) % ", tiles,
+                            ", part = static_cast<Index>(blockIdx.x) / ", tiles, ";"));
+  }
+  text_->Add("const Index place = tile * W + static_cast<Index>(threadIdx.x) % W;");
+  text_->Add(absl::StrCat("const bool writes = lane == 0 && place < ", rows, ";"));
+  text_->Add(absl::StrCat("const Index r = place < ", rows, " ? place : ", rows, " - 1;"));
 }
 
 }  // namespace ferry::compute

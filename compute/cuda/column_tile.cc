@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compute/cuda/column_tile.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "compute/cuda/gpu_plan.h"
+
+namespace ferry::compute {
+namespace {
+
+using Kind = KernelShape::Kind;
+using Level = KernelShape::Level;
+using Value = KernelShape::Value;
+
+constexpr uint64_t kLeastNeighbours = 8;
+constexpr uint64_t kMostWidth = 32;  // as many as a warp has threads
+constexpr uint64_t kSectorBits = 256;
+// A thread has 16 loads under way, of 4 bytes in most cases, and begins the next when all are over.
+constexpr uint64_t kWantedThreads = 4 * kThreadsOfGpu;
+// Bounds of what is written out for each lane of a thread, so that registers hold it. Where there
+// is more of it than kMostWideBits, a thread has half as many lanes, at most.
+constexpr int kMostOps = 12;        // on all elements
+constexpr int kMostLaneBits = 128;  // of one lane of all reductions
+constexpr int kMostReadBits = 128;  // of one element of all that is read
+constexpr int kMostWideBits = 128;  // of both together
+
+uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % part != 0 ? 1 : 0); }
+
+// How many results follow each other closer than elements of one do.
+uint64_t NeighboursOf(const View& rows, const View& columns) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t d = 0; d < columns.dims.size(); ++d) {
+    if (columns.dims[d] != 1) least = std::min(least, std::abs(columns.strides[d]));
+  }
+  uint64_t neighbours = 1;
+  for (size_t d = rows.dims.size(); d-- > 0;) {
+    if (rows.dims[d] == 1) continue;
+    const int64_t stride = std::abs(rows.strides[d]);
+    if (stride == 0 || stride >= least) break;
+    neighbours *= static_cast<uint64_t>(rows.dims[d]);
+  }
+  return neighbours;
+}
+
+// Bits of one lane of all reductions, if each element is read, computed and reduced, and nothing
+// else is done with it.
+std::optional<int> LaneBitsOf(const Program& program, const KernelShape& shape) {
+  if (!shape.rows || shape.held || shape.LastPhase() != 0) return std::nullopt;
+  const bool of_rows = std::all_of(shape.sinks.begin(), shape.sinks.end(),
+                                   [](const auto& sink) { return sink.level == Level::kRow; });
+  int lane_bits = 0;
+  int ops = 0;
+  for (const Node& node : program.nodes) {
+    if (IsOpaque(program, node) || node.op == Op::kQuantizeBlock ||
+        node.op == Op::kDequantizeBlock || node.op == Op::kCumulativeSum) {
+      return std::nullopt;
+    }
+    if (node.results > 0) {
+      const Value& value = shape.Of(node.first_result);
+      ops += value.kind == Kind::kLoop && value.level == Level::kFull ? 1 : 0;
+    }
+    if (node.op != Op::kReduce) continue;
+    const DType type = program.types[node.operands[0]].dtype;
+    lane_bits += std::max(InfoOf(AccumulatorOf(node, type)).bits, 32);
+  }
+  if (!of_rows || lane_bits > kMostLaneBits || ops > kMostOps) return std::nullopt;
+  return lane_bits;
+}
+
+}  // namespace
+
+int ColumnWidthOf(const Program& program, const KernelShape& shape) {
+  const std::optional<int> lane_bits = LaneBitsOf(program, shape);
+  if (!lane_bits) return 0;
+  std::set<ValueId> seen;
+  uint64_t neighbours = std::numeric_limits<uint64_t>::max();
+  uint64_t least_bits = kSectorBits;
+  int down = 0;    // bits of what is read by neighbouring results
+  int across = 0;  // ... in another order
+  for (const Node& node : program.nodes) {
+    if (IsMove(node.op)) continue;
+    for (const ValueId operand : node.operands) {
+      const ValueId id = shape.values[operand].source;
+      const Value& value = shape.values[id];
+      if (value.kind != Kind::kMemory || *ElementsOf(program.types[id]) != shape.loop.elements ||
+          !seen.insert(id).second) {
+        continue;
+      }
+      const int bits = std::max(InfoOf(program.types[id].dtype).bits, 8);
+      const auto split = shape.SplitRow(value.views);
+      const uint64_t found = split ? NeighboursOf(split->first, split->second) : 1;
+      if (found < kLeastNeighbours) {
+        across += bits;
+        continue;
+      }
+      down += bits;
+      neighbours = std::min(neighbours, found);
+      least_bits = std::min(least_bits, static_cast<uint64_t>(bits));
+    }
+  }
+  if (down <= across || down + across > kMostReadBits) return 0;
+  uint64_t width = *lane_bits + down + across > kMostWideBits ? kMostWidth / 2 : kMostWidth;
+  while (width / 2 >= neighbours) width /= 2;
+  const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kChunkElements) : 1;
+  while (width > kLeastNeighbours && width / 2 * least_bits >= kSectorBits &&
+         Ceil(shape.loop.rows, width) * parts * kColumnThreads < kWantedThreads) {
+    width /= 2;
+  }
+  return static_cast<int>(width);
+}
+
+uint64_t ColumnBlocksOf(const KernelShape& shape, uint64_t parts) {
+  return Ceil(shape.loop.rows, static_cast<uint64_t>(shape.columns)) * parts;
+}
+
+uint64_t ColumnBusyOf(const KernelShape& shape, uint64_t parts) {
+  const auto threads = static_cast<uint64_t>(kColumnThreads / shape.columns);  // of a result
+  const uint64_t before = (parts - 1) * kChunkElements;                        // the last part
+  return shape.loop.rows * ((parts - 1) * threads + std::min(threads, shape.loop.row - before));
+}
+
+}  // namespace ferry::compute
