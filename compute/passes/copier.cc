@@ -84,9 +84,8 @@ std::vector<bool> FixedOps(const Program& program) {
     for (const ValueId value : node.operands) fixed[definitions[value]] = false;
     for (const ValueId value : node.yielded) fixed[definitions[value]] = false;
   }
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    for (const OpIndex other : program.nodes[i].after) fixed[i] = fixed[other] = true;
-  }
+  const std::vector<bool> ordered = OrderedOps(program);
+  for (size_t i = 0; i < fixed.size(); ++i) fixed[i] = fixed[i] || ordered[i];
   return fixed;
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 using A = Attribute;
 
-// By operand of an op: which dimension of it are the rows, dimension 0, of the results. kAll: for
-// each row all of the operand is needed.
+// By operand of an op: the dimension of the operand that becomes dimension 0 of the results. kAll:
+// there is none, and each row of the results needs all of the operand.
 using RowOperands = std::vector<int64_t>;
 constexpr int64_t kAll = -1;
 
@@ -147,39 +147,48 @@ class Rows {
 
 class Parting {
  public:
-  // `transfers_only`: nothing else is done in parts.
-  Parting(const Program& program, bool transfers_only)
+  // `whole`: by op, whether it is not to be done in parts. Transfers with parts are anyway.
+  Parting(const Program& program, const std::vector<bool>& whole)
       : program_(program),
-        transfers_only_(transfers_only),
+        whole_(whole),
         rows_(program),
         copier_(program),
         parents_(ParentsOf(program)),
         definitions_(DefinitionsOf(program)),
         uses_(program.types.size()),
         yielded_(program.types.size()),
-        ordered_(program.nodes.size()),
+        ordered_(OrderedOps(program)),
         parts_(program.nodes.size()),
         pieces_(program.types.size()) {
     for (OpIndex i = 0; i < program.nodes.size(); ++i) {
       const Node& node = program.nodes[i];
       for (const ValueId value : node.operands) uses_[value].push_back(i);
       for (const ValueId value : node.yielded) yielded_[value] = true;
-      for (const OpIndex other : node.after) ordered_[i] = ordered_[other] = true;
       if (IsTransfer(node)) parts_[i] = node.attributes.Int(A::kParts);
     }
   }
 
   Program Run() {
-    for (bool marked = !transfers_only_; marked;) {
+    for (bool marked = true; marked;) {
       marked = false;
       for (size_t i = program_.nodes.size(); i-- > 0;) marked |= MarkByUses(i);
       for (size_t i = 0; i < program_.nodes.size(); ++i) marked |= MarkByOperands(i);
     }
     if (Ops() > kMaxOps) KeepOnlyTransfers();
     return copier_.Run([&](OpIndex index) {
-      parts_[index] == 0 ? void(copier_.Put(index, copier_.Renumbered(index))) : Part(index);
+      if (NeedsPending(index)) PartPending();
+      if (parts_[index] == 0) {
+        copier_.Put(index, copier_.Renumbered(index));
+        SetOrigin(index);
+      } else {
+        pending_.push_back(index);
+      }
+      if (index + program_.nodes[index].body + 1 == program_.nodes.size()) PartPending();
     });
   }
+
+  // The op of which op `index` of the result was made.
+  OpIndex OriginOf(OpIndex index) const { return origins_[index]; }
 
  private:
   static bool IsTransfer(const Node& node) { return node.op == Op::kSend || node.op == Op::kRecv; }
@@ -187,16 +196,16 @@ class Parting {
     return node.op == Op::kStore || node.op == Op::kAccumulate;
   }
 
-  // What `value` is made in; 0: in whole.
+  // The number of parts in which `value` is made; 0 if it is made whole.
   int64_t PartsOf(ValueId value) const { return parts_[definitions_[value]]; }
 
   bool MayBeParted(OpIndex index) const {
-    return parts_[index] == 0 && !ordered_[index] && parents_[index] < 0;
+    return parts_[index] == 0 && !whole_[index] && !ordered_[index] && parents_[index] < 0;
   }
 
   bool MayBePartedWrite(OpIndex index) const {
     const Node& node = program_.nodes[index];
-    return IsWrite(node) && MayBeParted(index) &&
+    return IsWrite(node) && MayBeParted(index) && !program_.types[node.operands[0]].dims.empty() &&
            RowBytes(program_.types[node.operands[0]], node.attributes.Ints(A::kStrides));
   }
 
@@ -216,14 +225,14 @@ class Parting {
     }
   }
 
-  // By operand, for an op that is made in parts.
+  // RowOperands of an op that is done in parts.
   RowOperands RowsOf(const Node& node) const {
     if (IsTransfer(node) || IsWrite(node)) return RowOperands(node.operands.size(), 0);
     return *rows_.Of(node);
   }
 
-  // Is `value` nowhere needed by `user` but in parts? What an op of its own parts would make of it
-  // counts as well.
+  // Whether `user` is done in parts, and part i of it needs no more of its operand `value` than
+  // part i.
   bool TakesParts(OpIndex user, ValueId value) const {
     const Node& node = program_.nodes[user];
     if (parts_[user] == 0) return false;
@@ -271,15 +280,76 @@ class Parting {
     return parts != 0;
   }
 
+  // Whether pending ops have to be over before op `index`: it, or its body, uses the whole of what
+  // they make, or it has another number of parts.
+  bool NeedsPending(OpIndex index) const {
+    if (pending_.empty()) return false;
+    const Node& node = program_.nodes[index];
+    const int64_t parts = parts_[index];
+    if (node.op == Op::kRepeat || (parts != 0 && parts_[pending_[0]] != parts)) return true;
+    const RowOperands by_rows = parts == 0 ? RowOperands(node.operands.size(), kAll) : RowsOf(node);
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const OpIndex definition = definitions_[node.operands[i]];
+      if (by_rows[i] != 0 &&
+          std::find(pending_.begin(), pending_.end(), definition) != pending_.end()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The pending ops: part 0 of all of them, then part 1, and so on, so that a part is over, and on
+  // its way, before the next one begins.
+  void PartPending() {
+    if (pending_.empty()) return;
+    for (int64_t part = 0; part < parts_[pending_[0]]; ++part) {
+      for (const OpIndex index : pending_) Part(index, part);
+    }
+    for (const OpIndex index : std::exchange(pending_, {})) {
+      const Node& node = program_.nodes[index];
+      for (uint32_t i = 0; i < node.results; ++i) Join(node.first_result + i);
+      SetOrigin(index);
+    }
+  }
+
+  void Part(OpIndex index, int64_t part) {
+    const Node& old = program_.nodes[index];
+    const int64_t parts = parts_[index];
+    const RowOperands by_rows = RowsOf(old);
+    Node node = old;
+    for (size_t i = 0; i < old.operands.size(); ++i) {
+      node.operands[i] = by_rows[i] == kAll ? copier_.values[old.operands[i]]
+                                            : PieceOf(old.operands[i], by_rows[i], parts, part);
+    }
+    SetAttributes(node, program_.types[old.results == 0 ? old.operands[0] : old.first_result],
+                  parts, part);
+    std::vector<TensorType> types(program_.ResultTypes(old).begin(),
+                                  program_.ResultTypes(old).end());
+    for (TensorType& type : types) {
+      type.dims[0] = BeginOf(type.dims[0], parts, part + 1) - BeginOf(type.dims[0], parts, part);
+    }
+    const OpIndex put = copier_.to().Append(std::move(node), std::move(types));
+    SetOrigin(index);
+    for (uint32_t i = 0; i < old.results; ++i) {
+      pieces_[old.first_result + i].push_back(copier_.to().Result(put, i));
+    }
+  }
+
   // Part number `part` of `parts` of `value`, along `dimension`.
   ValueId PieceOf(ValueId value, int64_t dimension, int64_t parts, int64_t part) {
     if (dimension == 0 && PartsOf(value) == parts) return pieces_[value][part];
     const auto [at, fresh] = slices_.try_emplace({value, dimension, parts, part}, 0);
     if (!fresh) return at->second;
-    const std::vector<int64_t>& dims = program_.types[value].dims;
-    std::vector<int64_t> start(dims.size(), 0), limit = dims;
-    start[dimension] = BeginOf(dims[dimension], parts, part);
-    limit[dimension] = BeginOf(dims[dimension], parts, part + 1);
+    TensorType type = program_.types[value];
+    std::vector<int64_t> start(type.dims.size(), 0), limit = type.dims;
+    start[dimension] = BeginOf(type.dims[dimension], parts, part);
+    limit[dimension] = BeginOf(type.dims[dimension], parts, part + 1);
+    const Node& made_by = program_.nodes[definitions_[value]];
+    if (IsReadInPlace(made_by)) {
+      type.dims[dimension] = limit[dimension] - start[dimension];
+      at->second = ReadPart(made_by, dimension, start[dimension], std::move(type));
+      return at->second;
+    }
     Node slice;
     slice.op = Op::kSlice;
     slice.operands = {copier_.values[value]};
@@ -288,8 +358,32 @@ class Parting {
     return at->second;
   }
 
+  // An input of whole bytes, a part of which is an input too.
+  bool IsReadInPlace(const Node& node) const {
+    const OpIndex index = definitions_[node.first_result];
+    return node.op == Op::kInput && !whole_[index] && !ordered_[index] && parents_[index] < 0 &&
+           InfoOf(program_.types[node.first_result].dtype).bits >= 8;
+  }
+  ValueId ReadPart(const Node& input, int64_t dimension, int64_t begin, TensorType type) {
+    const std::vector<int64_t>& dims = program_.types[input.first_result].dims;
+    const auto written = input.attributes.Ints(A::kStrides);
+    std::vector<int64_t> strides(written.begin(), written.end());
+    if (strides.empty()) {
+      strides.assign(dims.size(), 1);
+      for (size_t i = dims.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * dims[i];
+    }
+    const int64_t bytes = static_cast<int64_t>(InfoOf(type.dtype).bits / 8);
+    Node node = input;
+    node.attributes.Set(A::kOffset,
+                        node.attributes.Int(A::kOffset) + begin * strides[dimension] * bytes);
+    if (dimension > 0) node.attributes.Set(A::kStrides, std::move(strides));
+    const OpIndex put = copier_.to().Append(std::move(node), {std::move(type)});
+    SetOrigin(definitions_[input.first_result]);
+    return copier_.to().Result(put);
+  }
+
   // What differs from the whole op's attributes.
-  void SetAttributes(Node& node, const TensorType& whole, int64_t parts, int64_t part) const {
+  static void SetAttributes(Node& node, const TensorType& whole, int64_t parts, int64_t part) {
     Attributes attributes;
     for (const auto& [attribute, value] : node.attributes.entries()) {
       if (attribute != A::kParts) attributes.Set(attribute, value);
@@ -309,31 +403,6 @@ class Parting {
     node.attributes = std::move(attributes);
   }
 
-  void Part(OpIndex index) {
-    const Node& old = program_.nodes[index];
-    const int64_t parts = parts_[index];
-    const RowOperands by_rows = RowsOf(old);
-    const TensorType& whole = program_.types[old.results == 0 ? old.operands[0] : old.first_result];
-    for (int64_t part = 0; part < parts; ++part) {
-      Node node = copier_.Renumbered(index);
-      for (size_t i = 0; i < old.operands.size(); ++i) {
-        if (by_rows[i] == kAll) continue;
-        node.operands[i] = PieceOf(old.operands[i], by_rows[i], parts, part);
-      }
-      SetAttributes(node, whole, parts, part);
-      std::vector<TensorType> types(program_.ResultTypes(old).begin(),
-                                    program_.ResultTypes(old).end());
-      for (TensorType& type : types) {
-        type.dims[0] = BeginOf(type.dims[0], parts, part + 1) - BeginOf(type.dims[0], parts, part);
-      }
-      const OpIndex put = copier_.to().Append(std::move(node), std::move(types));
-      for (uint32_t i = 0; i < old.results; ++i) {
-        pieces_[old.first_result + i].push_back(copier_.to().Result(put, i));
-      }
-    }
-    for (uint32_t i = 0; i < old.results; ++i) Join(old.first_result + i);
-  }
-
   // The whole of what was made in parts, if somebody needs it.
   void Join(ValueId value) {
     const auto whole = [&](OpIndex user) {
@@ -347,28 +416,43 @@ class Parting {
     copier_.values[value] = copier_.to().Result(copier_.to().Append(std::move(node)));
   }
 
+  // All ops of the copy that have no origin yet were made of `index`.
+  void SetOrigin(OpIndex index) { origins_.resize(copier_.to().nodes.size(), index); }
+
   const Program& program_;
-  const bool transfers_only_;
+  const std::vector<bool>& whole_;
   const Rows rows_;
   Copier copier_;
   const std::vector<int64_t> parents_;
   const std::vector<OpIndex> definitions_;
   std::vector<std::vector<OpIndex>> uses_;    // by value
   std::vector<bool> yielded_;                 // by value
-  std::vector<bool> ordered_;                 // by op: it takes part in an explicit order
+  const std::vector<bool> ordered_;           // OrderedOps
   std::vector<int64_t> parts_;                // by op: how many it is done in; 0: it stays whole
+  std::vector<OpIndex> pending_;              // ops of one number of parts, not in the copy yet
   std::vector<std::vector<ValueId>> pieces_;  // by value that is made in parts: of the copy
   // By value, dimension, parts and part.
   std::map<std::tuple<ValueId, int64_t, int64_t, int64_t>, ValueId> slices_;
+  std::vector<OpIndex> origins_;  // by op of the copy
 };
 
 }  // namespace
 
 Program PartTransfers(const Program& program) {
-  Program parted = Parting(program, /*transfers_only=*/false).Run();
-  // Rows may be written over others that are read: what is whole keeps them in order.
-  if (Verify(parted).empty()) return parted;
-  return Parting(program, /*transfers_only=*/true).Run();
+  constexpr int kTries = 8;
+  std::vector<bool> whole(program.nodes.size());
+  for (int i = 0; i < kTries; ++i) {
+    Parting parting(program, whole);
+    Program parted = parting.Run();
+    // Rows may be written over others that are read: what is whole keeps them in order.
+    const std::vector<Problem> problems = Verify(parted);
+    if (problems.empty()) return parted;
+    for (const Problem& problem : problems) {
+      if (problem.op >= 0) whole[parting.OriginOf(static_cast<OpIndex>(problem.op))] = true;
+    }
+  }
+  whole.assign(whole.size(), true);
+  return Parting(program, whole).Run();
 }
 
 }  // namespace ferry::compute

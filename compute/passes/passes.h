@@ -12,13 +12,13 @@
 namespace ferry::compute {
 
 // A transfer with `parts` becomes as many, each of rows of dimension 0 that follow each other, with
-// '/' and the number of the part behind its key. So does what makes a row of the sent value of the
-// same rows of others, and what makes rows of those that came: elementwise ops, block formats,
-// inputs, stores and reductions of other dimensions than 0. What is whole and needed in parts is
-// sliced, what came in parts and is needed whole is concatenated. Best where MergeEqualOps,
-// JoinMoves and RemoveDeadCode have been: what is dead needs its operands whole. Parts nothing but
-// the transfers if there would be more than kMaxOps, or if rows are written over others that are
-// read.
+// '/' and the number of the part behind its key. An op is parted too if row i of its results
+// depends on row i of its operands alone, and it makes a value that is only needed in these parts,
+// or uses one that is made in parts. What is whole and needed in parts is sliced, what was made in
+// parts and is needed whole is concatenated. Part 0 of all ops comes first, then part 1. Best where
+// MergeEqualOps, JoinMoves and RemoveDeadCode have been: what is dead needs its operands whole. An
+// op stays whole if in parts it would write over what others read. Nothing but the transfers is
+// parted if there would be more than kMaxOps.
 Program PartTransfers(const Program& program);
 
 // Turns ops whose operands are all constants into constants, where StableHLO leaves nothing open

@@ -78,6 +78,41 @@ class Assembler::Kernel {
     }
   }
 
+  // What is sent is one input, of the rows that are sent (Graph::OffsetOfRows).
+  void EmitSend(ItemId id) {
+    const Item& item = graph_.items[id];
+    ValueId value = graph_.sources[item.node.operands[0]];
+    uint64_t offset = 0;
+    const Item* input = nullptr;
+    while (graph_.definitions[value] != kNoItem) {
+      const Item& made_by = graph_.items[graph_.definitions[value]];
+      if (made_by.role != Role::kInlined) break;
+      if (made_by.node.op == Op::kInput) {
+        input = &made_by;
+        break;
+      }
+      offset += *graph_.OffsetOfRows(made_by.node);
+      value = graph_.sources[made_by.node.operands[0]];
+    }
+    Node read;
+    read.op = Op::kInput;
+    Binding from;
+    if (input != nullptr) {
+      read = input->node;
+      from = {false, read.buffers[0]};
+      offset += static_cast<uint64_t>(read.attributes.Int(Attribute::kOffset));
+    } else {
+      from = {true, assembler_.SlotOf(value)};
+      reads_[from.index].insert(Level::kMemory);
+    }
+    read.attributes.Set(Attribute::kOffset, static_cast<int64_t>(offset));
+    Node node = item.node;
+    node.after.clear();
+    const TensorType& type = graph_.types[item.node.operands[0]];
+    node.operands = {EmitInput(std::move(read), from, type, input == nullptr ? -1 : input->origin)};
+    Append(std::move(node), {}, item.origin);
+  }
+
   // Writes the operand of `node`, a store or an accumulate, where `binding` says.
   void Write(Node node, ValueId value, Binding binding, int64_t origin) {
     node.operands = {value};
@@ -268,7 +303,7 @@ bool Assembler::Make(const Partition& partition, const Fusion& fusion, Step& ste
     node.op == Op::kCopy ? kernel.EmitCopy(first) : kernel.EmitDeltaApply(fusion.items[0]);
   } else if (node.op == Op::kSend) {
     step.kind = StepKind::kSend;
-    kernel.EmitItem(fusion.items[0]);
+    kernel.EmitSend(fusion.items[0]);
   } else {
     step.kind = node.op == Op::kRecv ? StepKind::kRecv : StepKind::kKernel;
     if (fusion.product != kNoItem) step.kind = StepKind::kProduct;

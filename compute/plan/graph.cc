@@ -25,6 +25,21 @@ bool Graph::IsSeenMemory(ValueId value) const {
   }
 }
 
+std::optional<uint64_t> Graph::OffsetOfRows(const Node& slice) const {
+  const std::vector<int64_t>& dims = types[slice.operands[0]].dims;
+  const std::vector<int64_t>& rows = types[slice.first_result].dims;
+  const auto step = slice.attributes.Ints(Attribute::kStep);
+  if (dims.empty() || (!step.empty() && step[0] != 1)) return std::nullopt;
+  auto bits = static_cast<uint64_t>(InfoOf(types[slice.first_result].dtype).bits) *
+              static_cast<uint64_t>(slice.attributes.Ints(Attribute::kStart)[0]);
+  for (size_t i = 1; i < dims.size(); ++i) {
+    if (rows[i] != dims[i]) return std::nullopt;
+    bits *= static_cast<uint64_t>(dims[i]);
+  }
+  if (bits % 8 != 0) return std::nullopt;
+  return bits / 8;
+}
+
 std::vector<ItemId> Graph::NeedsOf(ItemId item) const {
   std::vector<ItemId> needs = items[item].before;
   needs.insert(needs.end(), items[item].beside.begin(), items[item].beside.end());

@@ -79,6 +79,9 @@ struct Graph {
   // Whether the value is an input, or another one that is put into memory, seen through nothing but
   // moves.
   bool IsSeenMemory(ValueId value) const;
+  // Where, in bytes from the beginning of a dense operand, the result of a `slice` is, if that is
+  // rows of dimension 0 that follow each other and begin at whole bytes.
+  std::optional<uint64_t> OffsetOfRows(const Node& slice) const;
   // The items of its block that the item has to wait for.
   std::vector<ItemId> NeedsOf(ItemId item) const;
   // By item: whether a send or a receive needs it.

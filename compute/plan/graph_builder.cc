@@ -131,10 +131,16 @@ class Builder {
     const Op op = Definition(value)->node.op;
     return op == Op::kInput || op == Op::kConstant ? value : Copied(value, block);
   }
-  // The same, dense and no constant.
-  ValueId Dense(ValueId value, BlockId block) {
-    if (!IsInlined(value)) return value;
-    const Node& node = Definition(value)->node;
+  // The same, dense and no constant. `rows`: or rows of what is so.
+  ValueId Dense(ValueId value, BlockId block, bool rows) {
+    ValueId whole = value;
+    while (rows && IsInlined(whole)) {
+      const Node& node = Definition(whole)->node;
+      if (node.op != Op::kSlice || !graph_.OffsetOfRows(node)) break;
+      whole = node.operands[0];
+    }
+    if (!IsInlined(whole)) return value;
+    const Node& node = Definition(whole)->node;
     const bool dense = node.op == Op::kInput && !node.attributes.Has(A::kStrides);
     return dense ? value : Copied(value, block);
   }
@@ -178,7 +184,7 @@ class Builder {
       const bool scalar = role == Role::kOpaque && graph_.Elements(value) == 1;
       const bool reduces = node.op == Op::kReduce || node.op == Op::kArgmax;
       if (node.op == Op::kSend || TakesBytes(node.op)) {
-        value = Dense(value, block);
+        value = Dense(value, block, /*rows=*/node.op == Op::kSend);
         if (node.op == Op::kDeltaApply && ReadsWhatItWrites(node, value)) {
           value = Copied(value, block);
         }

@@ -95,6 +95,17 @@ std::vector<int64_t> ParentsOf(const Program& program) {
   return parents;
 }
 
+std::vector<bool> OrderedOps(const Program& program) {
+  std::vector<bool> ordered(program.nodes.size());
+  for (size_t i = 0; i < program.nodes.size(); ++i) {
+    for (const OpIndex other : program.nodes[i].after) {
+      ordered[i] = true;
+      if (other < ordered.size()) ordered[other] = true;
+    }
+  }
+  return ordered;
+}
+
 std::vector<OpIndex> DefinitionsOf(const Program& program) {
   std::vector<OpIndex> definitions(program.types.size(), 0);
   for (size_t i = 0; i < program.nodes.size(); ++i) {

@@ -129,6 +129,9 @@ struct Program {
 
 // By op: the repeat that it is directly in; -1: none.
 std::vector<int64_t> ParentsOf(const Program& program);
+// By op: whether it comes after another op by `after`, or another one after it. Numbers of ops that
+// there are not are ignored.
+std::vector<bool> OrderedOps(const Program& program);
 // By value: the op that defines it, as a result or as a parameter of its body.
 std::vector<OpIndex> DefinitionsOf(const Program& program);
 

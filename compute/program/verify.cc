@@ -90,18 +90,6 @@ void CheckNodeStructure(const Program& program, OpIndex index, size_t block_end,
   if (node.body > block_end - index - 1) bad("its body is longer than what it is in");
 }
 
-// By op: whether it comes after another one, or another one after it.
-std::vector<bool> OrderedOps(const Program& program) {
-  std::vector<bool> ordered(program.nodes.size());
-  for (OpIndex i = 0; i < program.nodes.size(); ++i) {
-    for (const OpIndex other : program.nodes[i].after) {
-      ordered[i] = true;
-      if (other < ordered.size()) ordered[other] = true;
-    }
-  }
-  return ordered;
-}
-
 class Verifier {
  public:
   Verifier(const Program& program, UnclearOps unclear, const Limits& limits)

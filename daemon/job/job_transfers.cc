@@ -81,9 +81,9 @@ void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
                                 std::vector<TransferSpec> specs) {
   const CompiledProgram& program = *job.program;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const compute::Binding& at = program.transfers[i].at;
-    if (!at.slot) continue;
-    const uint64_t offset = program.steps().slots[at.index].offset;
+    const compute::PlanTransfer& transfer = program.transfers[i];
+    if (!transfer.at.slot) continue;
+    const uint64_t offset = program.steps().slots[transfer.at.index].offset + transfer.offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
   // Not emplace(): to clang, OwnTransfers has no default constructor yet where Job names its

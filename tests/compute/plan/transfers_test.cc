@@ -98,6 +98,47 @@ TEST(TransfersTest, PartsLeaveAsTheyAreMade) {
   EXPECT_THAT(sections[2].awaited, ElementsAre(1u));
 }
 
+TEST(TransfersTest, APartIsOnItsWayBeforeTheNextOneBegins) {
+  const Plan plan = SimplifiedPlan(
+      "buffer @x read 4096\n"
+      "%x = input @x : f32[8,128]\n"
+      "%a = cumulative_sum %x dimension=1\n"
+      "%b = exponential %a\n"
+      "%c = cumulative_sum %b dimension=1\n"
+      "send %c device=2 key=\"k\" parts=4\n");
+  size_t sent = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (plan.steps[i].kind != StepKind::kSend) continue;
+    ++sent;
+    EXPECT_EQ((i + 1) * 4, plan.steps.size() * sent) << ToText(plan, true);
+  }
+  EXPECT_EQ(sent, 4u);
+}
+
+TEST(TransfersTest, RowsAreSentFromWhereTheWholeIs) {
+  const Plan plan = SimplifiedPlan(
+      "buffer @x read 4096\n"
+      "buffer @y write 4096\n"
+      "%x = input @x : f32[32,32]\n"
+      "%p = dot_general %x, %x lhs_contract=[1] rhs_contract=[0]\n"
+      "send %p device=2 key=\"p\" parts=4\n"
+      "send %x device=2 key=\"x\" parts=2\n"
+      "%s = slice %p start=[3,0] limit=[5,32]\n"
+      "send %s device=2 key=\"s\"\n"
+      "store @y, %p\n");
+  std::map<std::string, std::pair<bool, uint64_t>> from;
+  for (const PlanTransfer& transfer : TransfersOf(plan)) {
+    from[transfer.key] = {transfer.at.slot, transfer.offset};
+  }
+  using At = std::pair<bool, uint64_t>;
+  EXPECT_EQ(from["p/0"], At(true, 0));
+  EXPECT_EQ(from["p/1"], At(true, 1024));
+  EXPECT_EQ(from["p/3"], At(true, 3072));
+  EXPECT_EQ(from["x/1"], At(false, 2048));
+  EXPECT_EQ(from["s"], At(true, 384));
+  EXPECT_EQ(plan.slots.size(), 1u) << ToText(plan, true);
+}
+
 // Run by all members of a ring at once, each of which sends to the next what it receives of the one
 // before by the same key: what a section awaits was begun at the other end in a section before.
 ::testing::AssertionResult RingEnds(const Plan& plan) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
+#include "tests/compute/parted_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/reference/evaluate.h"
@@ -24,54 +24,7 @@ namespace {
 
 using A = Attribute;
 
-bool IsTransfer(const Node& node) { return node.op == Op::kSend || node.op == Op::kRecv; }
-const TensorType& Travels(const Program& program, const Node& node) {
-  return program.types[node.op == Op::kSend ? node.operands[0] : node.first_result];
-}
 std::string KeyOf(int64_t device, const std::string& key) { return absl::StrCat(device, " ", key); }
-
-// Sends each value that is not within a body, but those that only ops of `not_these` define.
-Program WithSends(Program program, const std::set<size_t>& not_these) {
-  const size_t ops = program.nodes.size();
-  for (size_t i = 0; i < ops; i += 1 + program.nodes[i].body) {
-    for (uint32_t j = 0; j < program.nodes[i].results; ++j) {
-      Node send;
-      send.op = Op::kSend;
-      send.operands = {program.Result(static_cast<OpIndex>(i), j)};
-      if (program.types[send.operands[0]].dims.empty() || not_these.count(i) != 0) continue;
-      send.attributes = {{A::kDevice, int64_t{77}}, {A::kKey, absl::StrCat(i, ".", j)}};
-      program.Append(std::move(send), {});
-    }
-  }
-  return program;
-}
-
-// The ops of which a value may not be sent: nobody has written it.
-std::set<size_t> UnsentOf(const Program& program) {
-  std::set<size_t> unsent;
-  const Program sends = WithSends(program, {});
-  const std::vector<OpIndex> definitions = DefinitionsOf(sends);
-  for (const Problem& problem : Verify(sends)) {
-    unsent.insert(definitions[sends.nodes[static_cast<size_t>(problem.op)].operands[0]]);
-  }
-  return unsent;
-}
-
-// Each transfer that can be in parts is in some.
-Program InParts(Program program, uint64_t seed) {
-  std::vector<bool> ordered(program.nodes.size());
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    for (const OpIndex other : program.nodes[i].after) ordered[i] = ordered[other] = true;
-  }
-  for (size_t i = 0; i < program.nodes.size(); ++i) {
-    Node& node = program.nodes[i];
-    if (!IsTransfer(node) || ordered[i]) continue;
-    const std::vector<int64_t>& dims = Travels(program, node).dims;
-    const auto parts = static_cast<int64_t>(2 + seed % 3);
-    if (!dims.empty() && dims[0] >= parts) node.attributes.Set(A::kParts, parts);
-  }
-  return program;
-}
 
 Tensor RowsOf(const Tensor& whole, int64_t parts, int64_t part) {
   const TensorType& type = whole.type;

@@ -13,6 +13,7 @@
 #include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
 #include "compute/program/text.h"
+#include "tests/compute/parted_programs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/reference/evaluate.h"
@@ -93,6 +94,7 @@ TEST(PlanTest, DoesTheSameStepByStep) {
     SCOPED_TRACE(seed);
     Program program = ProgramGenerator(seed, {seed % 3 == 0 ? 15 : 60}).Make();
     if (seed % 4 != 0) StoreAll(program);
+    if (seed % 5 < 2) program = InParts(WithSends(program, UnsentOf(program)), seed);
     program = Simplify(program);
     const auto plan = MakePlan(program);
     ASSERT_TRUE(plan.ok()) << plan.status();
