@@ -143,8 +143,9 @@ class KernelWriter {
   const std::vector<OpIndex> definitions_;
   bool baked_ = false;
   bool reads_neighbours_ = false;
-  bool alone_ = false;       // the code that is being written runs on some threads of a warp only
-  bool in_columns_ = false;  // ... is of a block of threads that has shape_.columns results
+  bool alone_ = false;  // the code that is being written runs on some threads of a warp only
+  // The code that is being written is of a block of threads that has shape_.columns results.
+  bool in_columns_ = false;
 
   std::optional<KernelText> text_;
   Loop* loop_ = nullptr;

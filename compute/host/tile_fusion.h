@@ -6,8 +6,8 @@
 // row, one for each block of a row (scales), or one in all. Invariant: memory that is written is
 // read only by loads and links of the same tile, which come first, and by what runs before the
 // first tile. If the elements of a result do not follow each other in memory, but those of many
-// results do, a tile is the same elements of many rows (Columns). If memory is
-// read across, it is a square (Squares).
+// results do, a tile is the same elements of many rows (Columns). If memory is read across, it is a
+// square (Squares).
 #pragma once
 
 #include <cstddef>

@@ -434,7 +434,8 @@ void Partition::DuplicateCheap() {
   }
 }
 
-// Scales that products alone use, in the step of each: who takes them as tiles reads those.
+// Scales that products alone use are unswizzled in the step of each product: an executor whose
+// library reads swizzled scales gives it those, and leaves the op out.
 void Partition::DuplicateUnswizzled() {
   for (const ItemId id : block_.items) {
     const Item& item = graph_.items[id];
