@@ -14,10 +14,13 @@
 namespace ferry::compute::testing {
 
 inline bool IsTransfer(const Node& node) { return node.op == Op::kSend || node.op == Op::kRecv; }
+// The type of what `node`, a transfer, sends or receives.
 inline const TensorType& Travels(const Program& program, const Node& node) {
   return program.types[node.op == Op::kSend ? node.operands[0] : node.first_result];
 }
-// Sends each value that is not within a body, but those that only ops of `not_these` define.
+
+// The program, which also sends each result, of one dimension or more, of each op that is in no
+// body and not in `not_these`.
 inline Program WithSends(Program program, const std::set<size_t>& not_these) {
   const size_t ops = program.nodes.size();
   for (size_t i = 0; i < ops; i += 1 + program.nodes[i].body) {
@@ -34,7 +37,7 @@ inline Program WithSends(Program program, const std::set<size_t>& not_these) {
   return program;
 }
 
-// The ops of which a value may not be sent: nobody has written it.
+// The ops with a result that Verify does not let a program send, since nobody has written it.
 inline std::set<size_t> UnsentOf(const Program& program) {
   std::set<size_t> unsent;
   const Program sends = WithSends(program, {});
@@ -45,7 +48,7 @@ inline std::set<size_t> UnsentOf(const Program& program) {
   return unsent;
 }
 
-// Each transfer that can be in parts is in some.
+// The program with 2 to 4 parts, by the seed, for each transfer that may have as many.
 inline Program InParts(Program program, uint64_t seed) {
   const std::vector<bool> ordered = OrderedOps(program);
   for (size_t i = 0; i < program.nodes.size(); ++i) {

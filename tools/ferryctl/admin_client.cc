@@ -98,7 +98,7 @@ absl::Status CallSocket(grpc::Channel& channel, const std::string& socket, absl:
       return absl::IsDeadlineExceeded(status) ? NoAnswer(socket, timeout) : status;
     }
     if (absl::Now() >= deadline) return NoAnswer(socket, timeout);
-    // Not a sleep: gRPC connects while somebody waits for it.
+    // gRPC goes on connecting only while somebody waits for its channel: a sleep would not do.
     channel.WaitForConnected(absl::ToChronoTime(absl::Now() + kBeforeNextTry));
   }
 }
