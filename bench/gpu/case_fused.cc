@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
+#include "bench/gpu/load.h"
 #include "bench/gpu/peer_copy.h"
 #include "ferry/cuda.hpp"
 #include "ferry/program.hpp"
@@ -373,7 +375,21 @@ absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int rounds, Rep
     for (const int parts : {1, 8}) RETURN_IF_ERROR(bench.RunPosted(make(parts), report));
     for (const int parts : {1, 8, 16, 32}) RETURN_IF_ERROR(bench.RunPrepared(make(parts), report));
   }
-  return absl::OkStatus();
+  const absl::StatusOr<std::unique_ptr<GpuLoad>> load = GpuLoad::Start(2);
+  if (absl::IsUnavailable(load.status())) {
+    std::fprintf(stderr, "not measured under load: %s\n",
+                 std::string(load.status().message()).c_str());
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(load.status());
+  const auto under_load = [](int parts) {
+    Case made = Quantised(parts);
+    absl::StrAppend(&made.name, ", under load");
+    made.target = 1 / 1.05;  // at most 1.05 of the plain transfer's time
+    return made;
+  };
+  RETURN_IF_ERROR(bench.RunPosted(under_load(8), report));
+  return bench.RunPrepared(under_load(16), report);
 }
 
 }  // namespace ferry::bench

@@ -75,7 +75,7 @@ void KernelWriter::WriteHeldRows(KernelCode& code) {
     for (const std::string& operands : std::exchange(loop.quotients, {})) {
       plain.push_back(absl::StrCat("FERRY_EACH plain = plain && IsPlain", operands, ";"));
     }
-    const std::vector<std::string> body = std::exchange(loop.body, {});
+    const std::vector<std::string> body = std::exchange(loop.body, {}).lines();
     if (plain.empty()) {
       add(body);
     } else {  // written twice, so that there is no branch for each element

@@ -55,8 +55,7 @@ std::string KernelWriter::FactorAt(ValueId id, absl::Span<const int64_t> batch, 
     rows.dims.pop_back();
     rows.strides.pop_back();
     const std::string base = absl::StrCat("at_", row);
-    loop_->body.push_back(
-        absl::StrCat("const Index ", base, " = ", text_->Place(rows, row, true), ";"));
+    loop_->body.Add(absl::StrCat("const Index ", base, " = ", text_->Place(rows, row, true), ";"));
     const std::string by = stride == 1 ? "" : absl::StrCat(" * ", text_->Number(stride));
     element = ReadOf(value, type.dtype, PointerOf(source), absl::StrCat(base, " + step", by));
   } else {
@@ -71,15 +70,15 @@ std::string KernelWriter::FactorAt(ValueId id, absl::Span<const int64_t> batch, 
 // In parts of 64, which are added up in f64, so that long sums lose little.
 void KernelWriter::EmitSum(const std::string& type, const std::string& product, int64_t depth) {
   const std::string length = text_->Number(depth);
-  loop_->body.push_back(absl::StrCat(type == "f32" ? "f64" : type, " sum = 0;"));
-  loop_->body.push_back(absl::StrCat("for (Index first = 0; first < ", length, "; first += 64) {"));
-  loop_->body.push_back(absl::StrCat(type, " part = 0;"));
-  loop_->body.push_back(
+  loop_->body.Add(absl::StrCat(type == "f32" ? "f64" : type, " sum = 0;"));
+  loop_->body.Add(absl::StrCat("for (Index first = 0; first < ", length, "; first += 64) {"));
+  loop_->body.Add(absl::StrCat(type, " part = 0;"));
+  loop_->body.Add(
       absl::StrCat("for (Index step = first; step < ", length, " && step < first + 64; ++step) {"));
-  loop_->body.push_back(absl::StrCat("part += ", product, ";"));
-  loop_->body.push_back("}");
-  loop_->body.push_back("sum += part;");
-  loop_->body.push_back("}");
+  loop_->body.Add(absl::StrCat("part += ", product, ";"));
+  loop_->body.Add("}");
+  loop_->body.Add("sum += part;");
+  loop_->body.Add("}");
 }
 
 void KernelWriter::EmitDot(const Node& node, const std::string& result) {
@@ -91,9 +90,9 @@ void KernelWriter::EmitDot(const Node& node, const std::string& result) {
   const int64_t right_contract = ints(A::kRhsContract)[0];
   const std::string rows = text_->Number(RowsOfFactor(lhs, ints(A::kLhsBatch), contract));
   const std::string columns = text_->Number(RowsOfFactor(rhs, ints(A::kRhsBatch), right_contract));
-  loop_->body.push_back(absl::StrCat("const Index left = (i + k) / ", columns, ";"));
-  loop_->body.push_back(absl::StrCat("const Index right = left / ", rows, " * ", columns,
-                                     " + (i + k) % ", columns, ";"));
+  loop_->body.Add(absl::StrCat("const Index left = (i + k) / ", columns, ";"));
+  loop_->body.Add(absl::StrCat("const Index right = left / ", rows, " * ", columns, " + (i + k) % ",
+                               columns, ";"));
   const std::string a = FactorAt(node.operands[0], ints(A::kLhsBatch), contract, "left");
   const std::string b = FactorAt(node.operands[1], ints(A::kRhsBatch), right_contract, "right");
   const DType sum = node.attributes.Has(A::kAccumulate)
@@ -104,15 +103,15 @@ void KernelWriter::EmitDot(const Node& node, const std::string& result) {
     const std::string work = sum == DType::kF64 ? "f64" : "f32";
     EmitSum(work, absl::StrCat("Convert<", work, ">(", a, ") * Convert<", work, ">(", b, ")"),
             depth);
-    loop_->body.push_back(absl::StrCat(result, " = Convert<", CppType(type), ">(sum);"));
+    loop_->body.Add(absl::StrCat(result, " = Convert<", CppType(type), ">(sum);"));
   } else {
     // Modulo what the sum's type holds; without a sign, so that nothing overflows.
     EmitSum("u64",
             absl::StrCat("static_cast<u64>(Convert<i64>(", a, ")) * static_cast<u64>(Convert<i64>(",
                          b, "))"),
             depth);
-    loop_->body.push_back(absl::StrCat(result, " = Convert<", CppType(type), ">(Convert<",
-                                       CppType(sum), ">(static_cast<i64>(sum)));"));
+    loop_->body.Add(absl::StrCat(result, " = Convert<", CppType(type), ">(Convert<", CppType(sum),
+                                 ">(static_cast<i64>(sum)));"));
   }
 }
 
@@ -139,9 +138,9 @@ void KernelWriter::EmitBlockScaledDot(const Node& node, const std::string& resul
   const auto last = static_cast<int64_t>(rank - 1);
   const std::string rows = text_->Number(lhs.dims[rank - 2]);
   const std::string columns = text_->Number(rhs.dims[rank - 2]);
-  loop_->body.push_back(absl::StrCat("const Index left = (i + k) / ", columns, ";"));
-  loop_->body.push_back(absl::StrCat("const Index right = left / ", rows, " * ", columns,
-                                     " + (i + k) % ", columns, ";"));
+  loop_->body.Add(absl::StrCat("const Index left = (i + k) / ", columns, ";"));
+  loop_->body.Add(absl::StrCat("const Index right = left / ", rows, " * ", columns, " + (i + k) % ",
+                               columns, ";"));
   const auto factor = [&](size_t data, size_t scales, const std::string& row) {
     const TensorType& type = program_.types[node.operands[data]];
     const std::string element = FactorAt(node.operands[data], batch, last, row);
@@ -160,7 +159,7 @@ void KernelWriter::EmitBlockScaledDot(const Node& node, const std::string& resul
   }
   EmitSum("f32", absl::StrCat(a, " * ", b), lhs.dims[rank - 1]);
   const std::string sum = global.empty() ? "sum" : absl::StrCat("sum * Convert<f64>(", global, ")");
-  loop_->body.push_back(
+  loop_->body.Add(
       absl::StrCat(result, " = Convert<", CppType(TypeOf(node.first_result)), ">(", sum, ");"));
 }
 
@@ -202,7 +201,8 @@ void KernelWriter::EmitQuantize(const Node& node) {
     search.push_back(absl::StrCat("const auto ", largest, "_at = [&](Index c) {"));
     search.push_back("[[maybe_unused]] constexpr int V = 1, U = 1, u = 0, k = 0, count = 1;");
     search.push_back(absl::StrCat("[[maybe_unused]] const Index i = r * ", row, " + c;"));
-    for (const auto* lines : {&other.declarations, &other.loads, &other.body}) {
+    for (const std::vector<std::string>* lines :
+         {&std::as_const(other.declarations), &std::as_const(other.loads), &other.body.lines()}) {
       search.insert(search.end(), lines->begin(), lines->end());
     }
     search.push_back(
@@ -219,24 +219,24 @@ void KernelWriter::EmitQuantize(const Node& node) {
     search.push_back("}");
   }
   const std::string operand = Full(node.operands[0]);
-  const auto add = [&](std::string line) { loop_->body.push_back(std::move(line)); };
-  add(absl::StrCat("Vector<f32, V> ", largest, "_of;"));
-  add(absl::StrCat("FERRY_EACH ", largest, "_of[k] = Convert<f32>(", operand, ")", over, ";"));
-  add(absl::StrCat("Vector<u32, V> ", largest, ";"));
-  for (std::string& line : search) add(std::move(line));
+  LoopBody& body = loop_->body;
+  body.AddEach(absl::StrCat("Vector<f32, V> ", largest, "_of;"),
+               absl::StrCat(largest, "_of[k] = Convert<f32>(", operand, ")", over, ";"));
+  body.Add(absl::StrCat("Vector<u32, V> ", largest, ";"));
+  for (std::string& line : search) body.Add(std::move(line));
   const std::string made_scales = text_->Name();
   const std::string made = text_->Name();
-  add(absl::StrCat("Vector<", scale, ", V> ", made_scales, ";"));
   const std::string made_scale =
       absl::StrCat("ScaleOf<", element, ", ", scale, ", ",
                    kScaleRoundings[node.attributes.Int(A::kRounding)], ">(", largest, "[k])");
-  add(CanShuffle(node)  // once for all that are of one block
-          ? absl::StrCat("FERRY_EACH ", made_scales, "[k] = k % Least(V, ", block, ") != 0 ? ",
-                         made_scales, "[k - 1] : ", made_scale, ";")
-          : absl::StrCat("FERRY_EACH ", made_scales, "[k] = ", made_scale, ";"));
-  add(absl::StrCat("Vector<", element, ", V> ", made, ";"));
-  add(absl::StrCat("FERRY_EACH ", made, "[k] = Quantized<", element, ">(", largest,
-                   "_of[k], Convert<f32>(", operand, "), ", made_scales, "[k]);"));
+  body.AddEach(absl::StrCat("Vector<", scale, ", V> ", made_scales, ";"),
+               CanShuffle(node)  // once for all that are of one block
+                   ? absl::StrCat(made_scales, "[k] = k % Least(V, ", block, ") != 0 ? ",
+                                  made_scales, "[k - 1] : ", made_scale, ";")
+                   : absl::StrCat(made_scales, "[k] = ", made_scale, ";"));
+  body.AddEach(absl::StrCat("Vector<", element, ", V> ", made, ";"),
+               absl::StrCat(made, "[k] = Quantized<", element, ">(", largest,
+                            "_of[k], Convert<f32>(", operand, "), ", made_scales, "[k]);"));
   loop_->full[scales] = absl::StrCat(made_scales, "[k]");
   loop_->full[data] = absl::StrCat(made, "[k]");
 }
@@ -263,10 +263,10 @@ void KernelWriter::EmitDequantize(const Node& node) {
   }
   const std::string name = text_->Name();
   const std::string type = CppType(TypeOf(result));
-  loop_->body.push_back(absl::StrCat("Vector<", type, ", V> ", name, ";"));
-  loop_->body.push_back(absl::StrCat("FERRY_EACH ", name, "[k] = Convert<", type, ">(Dequantized(",
-                                     operand, ", ", scales, "[u]", same ? "" : "[k]", ")",
-                                     global.empty() ? "" : absl::StrCat(" * ", global), ");"));
+  loop_->body.AddEach(absl::StrCat("Vector<", type, ", V> ", name, ";"),
+                      absl::StrCat(name, "[k] = Convert<", type, ">(Dequantized(", operand, ", ",
+                                   scales, "[u]", same ? "" : "[k]", ")",
+                                   global.empty() ? "" : absl::StrCat(" * ", global), ");"));
   loop_->full[result] = absl::StrCat(name, "[k]");
 }
 

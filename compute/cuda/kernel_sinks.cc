@@ -28,7 +28,10 @@ std::optional<int> KernelWriter::AlignmentOfRuns(const Node& sink, const View& v
 
 void KernelWriter::EmitSink(const Sink& sink) {
   if (sink.level == Level::kBlock) return EmitBlockSink(sink);
-  if (sink.level == Level::kRow) return EmitRowSink(sink, loop_->body);
+  if (sink.level == Level::kRow) {
+    for (std::string& line : RowSink(sink)) loop_->body.Add(std::move(line));
+    return;
+  }
   const Node& node = *sink.node;
   const ValueId id = node.operands[0];
   const DType dtype = TypeOf(id);
@@ -39,15 +42,15 @@ void KernelWriter::EmitSink(const Sink& sink) {
   const int align = shape_.AlignmentOf(node.buffers[0], offset);
   const std::string pointer =
       text_->Pointer(true, KernelArgument::Kind::kBuffer, node.buffers[0], offset);
-  const auto add = [&](std::string line) { loop_->body.push_back(std::move(line)); };
+  LoopBody& body = loop_->body;
   const std::optional<int> in_runs = AlignmentOfRuns(node, view);
   if (!IsDense(view) && !in_runs) {
     const std::string place = LoopPlace({view}, "k");
     const std::string old =
         absl::StrCat("ReadOne<", type, ", ", align, ">(", pointer, ", ", place, ")");
-    add(absl::StrCat("FERRY_EACH if (k < count) WriteOne<", align, ">(", pointer, ", ", place, ", ",
-                     IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value,
-                     ");"));
+    body.Add(absl::StrCat(
+        "FERRY_EACH if (k < count) WriteOne<", align, ">(", pointer, ", ", place, ", ",
+        IsAccumulate(node) ? absl::StrCat("Add(", old, ", ", value, ")") : value, ");"));
     return;
   }
   const std::string at = in_runs ? LoopPlace({view}, "") : "i";
@@ -57,12 +60,13 @@ void KernelWriter::EmitSink(const Sink& sink) {
   std::string name;
   if (IsAccumulate(node) || !absl::ConsumeSuffix(&made, "[k]")) {
     name = text_->Name();
-    add(absl::StrCat("Vector<", type, ", V> ", name, ";"));
+    std::string declaration = absl::StrCat("Vector<", type, ", V> ", name, ";");
     if (IsAccumulate(node)) {
-      add(absl::StrCat("ReadVector<", by, ">(", pointer, ", ", at, ", count, ", name, ");"));
-      add(absl::StrCat("FERRY_EACH ", name, "[k] = Add(", name, "[k], ", value, ");"));
+      body.Add(std::move(declaration));
+      body.Add(absl::StrCat("ReadVector<", by, ">(", pointer, ", ", at, ", count, ", name, ");"));
+      body.AddEach("", absl::StrCat(name, "[k] = Add(", name, "[k], ", value, ");"));
     } else {
-      add(absl::StrCat("FERRY_EACH ", name, "[k] = ", value, ";"));
+      body.AddEach(std::move(declaration), absl::StrCat(name, "[k] = ", value, ";"));
     }
   } else {
     name = std::string(made);
@@ -71,12 +75,12 @@ void KernelWriter::EmitSink(const Sink& sink) {
   const std::string last =
       half ? absl::StrCat("i + count == ", text_->Number(static_cast<int64_t>(Elements(id))))
            : "false";
-  add(absl::StrCat("WriteVector<", by, ">(", pointer, ", ", at, ", count, ", name, ", ", last,
-                   ");"));
+  body.Add(absl::StrCat("WriteVector<", by, ">(", pointer, ", ", at, ", count, ", name, ", ", last,
+                        ");"));
 }
 
 // By one thread of a row.
-void KernelWriter::EmitRowSink(const Sink& sink, std::vector<std::string>& lines) {
+std::vector<std::string> KernelWriter::RowSink(const Sink& sink) {
   const Node& node = *sink.node;
   const ValueId id = node.operands[0];
   const DType dtype = TypeOf(id);
@@ -93,14 +97,15 @@ void KernelWriter::EmitRowSink(const Sink& sink, std::vector<std::string>& lines
   const absl::string_view one = in_columns_   ? "writes"
                                 : shape_.rows ? "lane == 0"
                                               : "c == 0 && count > 0";
-  lines.push_back(absl::StrCat("if (", one, ") WriteOne<", align, ">(", pointer, ", ", place, ", ",
-                               made, ");"));
+  std::vector<std::string> lines = {absl::StrCat("if (", one, ") WriteOne<", align, ">(", pointer,
+                                                 ", ", place, ", ", made, ");")};
   const uint64_t elements = Elements(id);
-  if (dtype != DType::kF4E2M1FN || !IsDense(view) || elements % 2 == 0) return;
+  if (dtype != DType::kF4E2M1FN || !IsDense(view) || elements % 2 == 0) return lines;
   // A half byte too many is 0.
   lines.push_back(absl::StrCat("if (", one,
                                " && r == ", text_->Number(static_cast<int64_t>(elements - 1)),
                                ") PutHalf(", pointer, " + (r >> 1), 1, 0);"));
+  return lines;
 }
 
 // Scales, each by the thread that has its block's first element.
@@ -125,9 +130,8 @@ void KernelWriter::EmitBlockSink(const Sink& sink) {
   const std::string each =
       known ? absl::StrCat("FERRY_UNROLL for (int k = 0; k < V; k += Least(V, ", size, "))")
             : "FERRY_EACH";
-  loop_->body.push_back(absl::StrCat(each, " if (k < count && (", whole ? "i" : "c", " + k) % ",
-                                     size, " == 0) WriteOne<1>(", pointer, ", ", place, ", ",
-                                     scales, ");"));
+  loop_->body.Add(absl::StrCat(each, " if (k < count && (", whole ? "i" : "c", " + k) % ", size,
+                               " == 0) WriteOne<1>(", pointer, ", ", place, ", ", scales, ");"));
 }
 
 }  // namespace ferry::compute

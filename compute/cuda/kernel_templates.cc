@@ -172,12 +172,12 @@ std::vector<KernelWriter::Reducing> KernelWriter::Reductions(uint32_t phase, Loo
     const std::string value = Full(node.operands[0]);
     reducing.name = text_->Name();
     if (reducing.IsArgmax()) {
-      loop.body.push_back(
-          absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", value, ", c + k);"));
+      loop.body.AddEach(
+          "", absl::StrCat("if (k < count) ", reducing.name, ".Put(", value, ", c + k);"));
     } else {
       const std::string slot = in_columns_ ? "u % kOwn" : shape_.vector == 1 ? "u % 4" : "k";
-      loop.body.push_back(absl::StrCat("FERRY_EACH if (k < count) ", reducing.name, ".Put(", slot,
-                                       ", Convert<", CppType(reducing.type), ">(", value, "));"));
+      loop.body.AddEach("", absl::StrCat("if (k < count) ", reducing.name, ".Put(", slot,
+                                         ", Convert<", CppType(reducing.type), ">(", value, "));"));
     }
     made.push_back(std::move(reducing));
   }
@@ -268,7 +268,8 @@ void KernelWriter::AddRowSinks() {
   loop_ = nullptr;
   std::vector<std::string> lines;
   for (const Sink& sink : shape_.sinks) {
-    if (sink.level == Level::kRow) EmitRowSink(sink, lines);
+    if (sink.level != Level::kRow) continue;
+    for (std::string& line : RowSink(sink)) lines.push_back(std::move(line));
   }
   if (lines.empty()) return;
   // All have read what may be written over.
@@ -472,11 +473,13 @@ void KernelWriter::WriteLines(KernelCode& code) {
   const std::string element = At(node.operands[0], "i");
   const std::string name = text_->Name();
   const std::string result = CppType(TypeOf(node.first_result));
-  loop.body = {
-      absl::StrCat("const ", CppType(sum), " term = Convert<", CppType(sum), ">(", element, ");"),
-      "sum = step == 0 ? term : Add(sum, term);",
-      absl::StrCat("Vector<", result, ", V> ", name, ";"),
-      absl::StrCat(name, "[k] = Convert<", result, ">(sum);")};
+  for (const std::string& line :
+       {absl::StrCat("const ", CppType(sum), " term = Convert<", CppType(sum), ">(", element, ");"),
+        std::string("sum = step == 0 ? term : Add(sum, term);"),
+        absl::StrCat("Vector<", result, ", V> ", name, ";"),
+        absl::StrCat(name, "[k] = Convert<", result, ">(sum);")}) {
+    loop.body.Add(line);
+  }
   loop.full[node.first_result] = absl::StrCat(name, "[k]");
   for (const Sink& sink : shape_.sinks) EmitSink(sink);
   text_->Add(absl::StrCat(CppType(sum), " sum = {};"));

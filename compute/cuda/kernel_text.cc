@@ -4,6 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace ferry::compute {
 
@@ -44,6 +45,27 @@ View Collapsed(const View& view) {
     }
   }
   return made;
+}
+
+void LoopBody::AddEach(std::string declaration, std::string statement) {
+  constexpr absl::string_view kEach = "FERRY_EACH ";
+  const bool joins = each_end_ != 0 && each_end_ == lines_.size();
+  if (!joins) each_begin_ = lines_.size();
+  if (!declaration.empty()) {
+    lines_.insert(lines_.begin() + static_cast<ptrdiff_t>(each_begin_), std::move(declaration));
+    ++each_begin_;
+  }
+  if (!joins) {
+    Add(absl::StrCat(kEach, statement));
+  } else if (lines_.back() == "}") {
+    lines_.insert(lines_.end() - 1, std::move(statement));
+  } else {  // a loop of one statement becomes one of two
+    std::string first(absl::StripPrefix(lines_.back(), kEach));
+    lines_.back() = absl::StrCat(kEach, "{");
+    for (std::string* line : {&first, &statement}) Add(std::move(*line));
+    Add("}");
+  }
+  each_end_ = lines_.size();
 }
 
 std::string KernelText::Pointer(bool written, KernelArgument::Kind kind, uint32_t index,

@@ -30,6 +30,24 @@ std::string CountText(bool all, absl::string_view index, absl::string_view end);
 // be walked as one.
 View Collapsed(const View& view);
 
+// The body of a loop over vectors. Copyable.
+class LoopBody {
+ public:
+  void Add(std::string line) { lines_.push_back(std::move(line)); }
+  // Adds a statement in k, which runs for each element of a vector, and what it needs declared
+  // before, if anything. Statements that follow each other share one loop: it is compiled in half
+  // of the time that a loop for each of them takes.
+  void AddEach(std::string declaration, std::string statement);
+
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+  // Of the loop over elements that was added last, in lines_: its first line, and the one after it.
+  size_t each_begin_ = 0;
+  size_t each_end_ = 0;  // 0: there is none
+};
+
 class KernelText {
  public:
   // `wide`: positions need more than 32 bits. `baked`: numbers become literals, not parameters.
@@ -50,6 +68,7 @@ class KernelText {
   void Add(const std::vector<std::string>& lines) {
     lines_.insert(lines_.end(), lines.begin(), lines.end());
   }
+  void Add(const LoopBody& body) { Add(body.lines()); }
 
   KernelLaunch Finish(uint64_t blocks, uint32_t threads);
 

@@ -122,7 +122,7 @@ std::string KernelWriter::Row(ValueId id) {
     if (shape_.rows) {
       text_->Add(line);
     } else {
-      loop_->body.push_back(line);
+      loop_->body.Add(line);
     }
     return names[source] = name;
   }
@@ -161,12 +161,12 @@ std::string KernelWriter::LoadFull(ValueId id) {
   if (value.kind != Kind::kMemory) {
     const std::string place = LoopPlace(value.views, "k");
     const std::string name = text_->Name();
-    loop_->body.push_back(absl::StrCat("Vector<", type, ", V> ", name, ";"));
-    loop_->body.push_back(value.kind == Kind::kPlaces
-                              ? absl::StrCat("FERRY_EACH ", name, "[k] = Convert<", type,
-                                             ">(static_cast<i64>(", place, "));")
-                              : absl::StrCat("FERRY_EACH if (k < count) ", name, "[k] = FromCode<",
-                                             type, ">(", TableOf(id), "[", place, "]);"));
+    loop_->body.AddEach(
+        absl::StrCat("Vector<", type, ", V> ", name, ";"),
+        value.kind == Kind::kPlaces
+            ? absl::StrCat(name, "[k] = Convert<", type, ">(static_cast<i64>(", place, "));")
+            : absl::StrCat("if (k < count) ", name, "[k] = FromCode<", type, ">(", TableOf(id), "[",
+                           place, "]);"));
     return absl::StrCat(name, "[k]");
   }
   // Of the innermost dimension as the loop sees it.
@@ -223,7 +223,7 @@ void KernelWriter::EmitFull(ValueId id) {
   const std::string type = CppType(TypeOf(id));
   if (IsOpaque(program_, node)) {
     const std::string name = text_->Name();
-    loop_->body.push_back(absl::StrCat("Vector<", type, ", V> ", name, ";"));
+    loop_->body.Add(absl::StrCat("Vector<", type, ", V> ", name, ";"));
     EmitOpaque(node, absl::StrCat(name, "[k]"));
     loop_->full[id] = absl::StrCat(name, "[k]");
     return;
@@ -232,12 +232,12 @@ void KernelWriter::EmitFull(ValueId id) {
   const std::string name = text_->Name();
   if (shape_.held) {  // for phases to come
     loop_->declarations.push_back(absl::StrCat("Vector<", type, ", V> ", name, "[U];"));
-    loop_->body.push_back(absl::StrCat("FERRY_EACH ", name, "[u][k] = ", made, ";"));
+    loop_->body.AddEach("", absl::StrCat(name, "[u][k] = ", made, ";"));
     loop_->full[id] = absl::StrCat(name, "[u][k]");
     return;
   }
-  loop_->body.push_back(absl::StrCat("Vector<", type, ", V> ", name, ";"));
-  loop_->body.push_back(absl::StrCat("FERRY_EACH ", name, "[k] = ", made, ";"));
+  loop_->body.AddEach(absl::StrCat("Vector<", type, ", V> ", name, ";"),
+                      absl::StrCat(name, "[k] = ", made, ";"));
   loop_->full[id] = absl::StrCat(name, "[k]");
 }
 

@@ -39,7 +39,7 @@ class KernelWriter {
   struct Loop {
     std::vector<std::string> declarations;  // written before the loads
     std::vector<std::string> loads;         // for each of the U vectors
-    std::vector<std::string> body;          // for each of the U vectors
+    LoopBody body;                          // for each of the U vectors
     std::map<ValueId, std::string> full;
     std::map<ValueId, std::string> row;  // template "flat" only
     // Of held rows: values of phases before, and quotients of these in this one, as operands.
@@ -112,7 +112,7 @@ class KernelWriter {
   // kernel_sinks.cc
   void EmitSink(const Sink& sink);
   std::optional<int> AlignmentOfRuns(const Node& sink, const View& view) const;
-  void EmitRowSink(const Sink& sink, std::vector<std::string>& lines);
+  std::vector<std::string> RowSink(const Sink& sink);
   void EmitBlockSink(const Sink& sink);
 
   // kernel_templates.cc

@@ -66,6 +66,7 @@ namespace ferry {
   X(cuModuleUnload)                         \
   X(cuModuleGetFunction)                    \
   X(cuLaunchKernel)                         \
+  X(cuLaunchKernelEx)                       \
   X(cuMemHostAlloc)                         \
   X(cuMemFreeHost)                          \
   X(cuMemHostGetDevicePointer)

@@ -249,10 +249,20 @@ absl::Status CudaStream::Report(uint64_t value) {
 absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
                                 absl::Span<void* const> arguments) {
   home_.Check();
+  CUlaunchAttribute early = {};
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = {};
+  config.gridDimX = static_cast<unsigned>(blocks);
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = threads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.hStream = parts_->stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
   RETURN_IF_CUDA(parts_->api,
-                 parts_->api.cuLaunchKernel(kernel.function_, static_cast<unsigned>(blocks), 1, 1,
-                                            threads, 1, 1, 0, parts_->stream,
-                                            const_cast<void**>(arguments.data()), nullptr),
+                 parts_->api.cuLaunchKernelEx(&config, kernel.function_,
+                                              const_cast<void**>(arguments.data()), nullptr),
                  absl::StrCat("launch ", blocks, " blocks of ", threads, " threads"));
   return absl::OkStatus();
 }

@@ -88,7 +88,10 @@ class CudaStream {
   // Where kernels find the report page, which they may write after those 8 bytes.
   uint64_t report_address() const;
   // Launches a kernel that was loaded into this context. `arguments`: where each parameter's value
-  // is; they are read before Launch returns.
+  // is; they are read before Launch returns. For compute capability 9.0 or later. The kernel may
+  // begin while the one ahead of it in the stream runs (CUDA: programmatic dependent launch), so
+  // that its blocks wait on the GPU: it must touch no memory before it has waited for that one
+  // (griddepcontrol.wait), as all kernels do that Ferry writes (compute/cuda/kernels/ferry.cuh).
   absl::Status Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
                       absl::Span<void* const> arguments);
   // marked(): how many marks were made. Reached(): asks how many of them are reached.

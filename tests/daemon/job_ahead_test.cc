@@ -171,6 +171,16 @@ TEST_F(JobAheadTest, ARunIsQueuedBehindOneThatIsUnderWay) {
   EXPECT_GT(runner_->run_time(), absl::ZeroDuration());
 }
 
+TEST_F(JobAheadTest, KernelsMayBeginBeforeTheOneAheadIsOver) {
+  const auto program = Compile(Doublings(3));
+  RunFirst(program);
+  const fake_cuda_counts before = Counts();
+  Run(program);
+  PollUntilIdle();
+  EXPECT_EQ(Counts().launches - before.launches, 3u);
+  EXPECT_EQ(Counts().early_launches - before.early_launches, 3u);
+}
+
 TEST_F(JobAheadTest, ABatchOfRunsIsQueuedUpToItsBoundAndWaitsForNone) {
   constexpr uint32_t kRuns = 10;
   const auto program = Compile(Doublings(1));

@@ -89,6 +89,20 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   return CUDA_SUCCESS;
 }
 
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments,
+                          void** extra) {
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (attribute.value.programmaticStreamSerializationAllowed != 0) ++Get().early_launches;
+  }
+  return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
+                        config->blockDimX, config->blockDimY, config->blockDimZ,
+                        config->sharedMemBytes, config->hStream, arguments, extra);
+}
+
 CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads,
                         unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
   State& state = Get();

@@ -9,7 +9,14 @@
 // Called first by each kernel: its first thread stores `run`, the number of the run, in `begun`, a
 // word of the host's memory, so that the host knows which run has begun. Null: nothing is stored.
 // The store is not waited for.
+//
+// The launch may come before the kernel ahead of it in the stream is over
+// (CudaStream::Launch): what that kernel wrote is there, and what it reads may be written, once
+// Begin is over. In turn the next kernel may come once all blocks of this one have begun.
 FERRY_DEVICE void Begin(u64* begun, u64 run) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 #ifdef __CUDA_ARCH__
   // If the compiler sees the places of threads here, wide kernels spill more registers.
   asm volatile(

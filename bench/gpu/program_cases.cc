@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/gpu/program_cases.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace ferry::bench {
+namespace {
+
+std::string Header(const ProgramCase& made) {
+  std::string text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    absl::StrAppend(&text, "buffer @", name, name == "x" ? " read " : " write ", bytes, "\n");
+  }
+  return text;
+}
+
+// Eight ops on each element, and a conversion.
+ProgramCase Chain() {
+  constexpr uint64_t kElements = uint64_t{64} << 20;
+  ProgramCase made{"8 elementwise ops, f32 to bf16, 64 Mi elements",
+                   "",
+                   {{"x", 4 * kElements}, {"y", 2 * kElements}},
+                   1.0};
+  const std::string type = absl::StrCat("f32[", kElements, "]");
+  made.text =
+      absl::StrCat(Header(made), "%x = input @x : ", type, "\n%a = constant splat=0.5 : ", type,
+                   "\n%b = constant splat=1.25 : ", type, "\n");
+  std::string last = "x";
+  int number = 0;
+  for (const char* op :
+       {"multiply", "add", "maximum", "subtract", "multiply", "add", "minimum", "multiply"}) {
+    const std::string next = absl::StrCat("v", number);
+    absl::StrAppend(&made.text, "%", next, " = ", op, " %", last, ", %",
+                    number % 2 == 0 ? "a" : "b", "\n");
+    last = next;
+    ++number;
+  }
+  absl::StrAppend(&made.text, "%c = convert %", last, " : bf16[", kElements, "]\nstore @y, %c\n");
+  made.torch = "chain";
+  return made;
+}
+
+ProgramCase Softmax() {
+  constexpr uint64_t kBytes = uint64_t{8192} * 8192 * 2;
+  ProgramCase made{"row softmax, bf16[8192,8192]", "", {{"x", kBytes}, {"y", kBytes}}, 0.95};
+  made.text = absl::StrCat(
+      Header(made),
+      "%h = input @x : bf16[8192,8192]\n%x = convert %h : f32[8192,8192]\n"
+      "%m = reduce %x reduction=max dimensions=[1]\n"
+      "%mb = broadcast_in_dim %m dimensions=[0] : f32[8192,8192]\n%d = subtract %x, %mb\n"
+      "%e = exponential %d\n%s = reduce %e reduction=sum dimensions=[1]\n"
+      "%sb = broadcast_in_dim %s dimensions=[0] : f32[8192,8192]\n%q = divide %e, %sb\n"
+      "%y = convert %q : bf16[8192,8192]\nstore @y, %y\n");
+  made.torch = "softmax";
+  return made;
+}
+
+ProgramCase RmsNorm() {
+  constexpr uint64_t kBytes = uint64_t{8192} * 8192 * 2;
+  ProgramCase made{"RMSNorm, bf16[8192,8192]", "", {{"x", kBytes}, {"y", kBytes}}, 0.95};
+  made.text = absl::StrCat(
+      Header(made),
+      "%h = input @x : bf16[8192,8192]\n%x = convert %h : f32[8192,8192]\n"
+      "%q = multiply %x, %x\n%s = reduce %q reduction=sum dimensions=[1]\n"
+      "%n = constant splat=0.0001220703125 : f32[8192]\n%e = constant splat=0.00001 : f32[8192]\n"
+      "%v = multiply %s, %n\n%w = add %v, %e\n%r = rsqrt %w\n"
+      "%rb = broadcast_in_dim %r dimensions=[0] : f32[8192,8192]\n%y = multiply %x, %rb\n"
+      "%c = convert %y : bf16[8192,8192]\nstore @y, %c\n");
+  made.torch = "norm";
+  return made;
+}
+
+ProgramCase Quantise() {
+  constexpr uint64_t kElements = uint64_t{512} << 20;
+  ProgramCase made{"quantise bf16 to MXFP8, 1 GiB",
+                   "",
+                   {{"x", 2 * kElements}, {"y", kElements}, {"s", kElements / 32}},
+                   0.9};
+  made.text = absl::StrCat(Header(made), "%x = input @x : bf16[65536,8192]\n",
+                           "%q, %s = quantize_block %x block=32 : f8e4m3fn[65536,8192], "
+                           "f8e8m0fnu[65536,256]\nstore @y, %q\nstore @s, %s\n");
+  return made;
+}
+
+ProgramCase Dequantise() {
+  constexpr uint64_t kElements = uint64_t{512} << 20;
+  ProgramCase made{"dequantise MXFP8 to bf16, 1 GiB",
+                   "",
+                   {{"x", kElements}, {"s", kElements / 32}, {"y", 2 * kElements}},
+                   0.9};
+  made.text = absl::StrCat("program 1\nbuffer @x read ", kElements, "\nbuffer @s read ",
+                           kElements / 32, "\nbuffer @y write ", 2 * kElements,
+                           "\n%x = input @x : f8e4m3fn[65536,8192]\n"
+                           "%s = input @s : f8e8m0fnu[65536,256]\n"
+                           "%y = dequantize_block %x, %s : bf16[65536,8192]\nstore @y, %y\n");
+  return made;
+}
+
+ProgramCase Transpose() {
+  constexpr uint64_t kBytes = uint64_t{16384} * 16384 * 2;
+  ProgramCase made{"transpose, bf16[16384,16384]", "", {{"x", kBytes}, {"y", kBytes}}, 0.85};
+  made.text = absl::StrCat(Header(made), "%x = input @x : bf16[16384,16384]\n",
+                           "%t = transpose %x permutation=[1,0]\nstore @y, %t\n");
+  return made;
+}
+
+// What attention makes of one product, and what goes into one: queries, keys and values of 8,192
+// tokens, from three buffers into one, and back.
+ProgramCase Projections(bool concatenates) {
+  constexpr uint64_t kPart = uint64_t{8192} * 4096 * 2;
+  ProgramCase made{
+      concatenates ? "concatenate QKV, bf16[8192,3x4096]" : "slice QKV, bf16[8192,3x4096]",
+      "",
+      {},
+      0.9};
+  std::string body = concatenates ? "" : "%x = input @x : bf16[8192,12288]\n";
+  if (!concatenates) made.buffers.push_back({"x", 3 * kPart});
+  for (int i = 0; i < 3; ++i) {
+    made.buffers.push_back({absl::StrCat("p", i), kPart});
+    if (concatenates) {
+      absl::StrAppend(&body, "%p", i, " = input @p", i, " : bf16[8192,4096]\n");
+    } else {
+      absl::StrAppend(&body, "%p", i, " = slice %x start=[0,", 4096 * i, "] limit=[8192,",
+                      4096 * (i + 1), "] : bf16[8192,4096]\nstore @p", i, ", %p", i, "\n");
+    }
+  }
+  if (concatenates) {
+    made.buffers.push_back({"y", 3 * kPart});
+    body += "%y = concatenate %p0, %p1, %p2 dimension=1\nstore @y, %y\n";
+  }
+  made.text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    const bool read = concatenates ? name != "y" : name == "x";
+    absl::StrAppend(&made.text, "buffer @", name, read ? " read " : " write ", bytes, "\n");
+  }
+  made.text += body;
+  return made;
+}
+
+// A delta of 1 GiB, of which one block of 4 KiB in 50 has changed.
+constexpr uint64_t kDeltaBytes = uint64_t{1} << 30;
+constexpr uint64_t kDeltaBlocks = kDeltaBytes / 4096;
+constexpr uint64_t kDeltaRoom = kDeltaBlocks / 45;
+std::string DeltaTypes() {
+  return absl::StrCat("u32[", kDeltaBlocks / 32, "], u8[", kDeltaRoom, ",4096], u32[], u64[2]");
+}
+// Defines %new: the blocks that change are not 0.
+std::string NewVersion() {
+  const std::string column = absl::StrCat("u32[", kDeltaBlocks, "]");
+  return absl::StrCat(
+      "%i = iota dimension=0 : ", column, "\n%by = constant splat=50 : ", column,
+      "\n%r = remainder %i, %by\n%none = constant splat=0 : ", column,
+      "\n%changed = compare %r, %none direction=eq\n%one = convert %changed : ", column,
+      "\n%new = broadcast_in_dim %one dimensions=[0] : u32[", kDeltaBlocks, ",1024]\n");
+}
+std::string DeltaBuffer(absl::string_view name, absl::string_view access, uint64_t bytes) {
+  return absl::StrCat("buffer @", name, " ", access, " ", bytes, "\n");
+}
+
+ProgramCase DeltaEncode(bool checksum) {
+  const std::string type = absl::StrCat("u32[", kDeltaBlocks, ",1024]");
+  ProgramCase made{
+      checksum ? "delta of 1 GiB, 2 % changed, with checksum" : "delta of 1 GiB, 2 % changed",
+      "",
+      {{"old", kDeltaBytes},
+       {"new", kDeltaBytes},
+       {"bitmap", kDeltaBlocks / 8},
+       {"values", kDeltaRoom * 4096},
+       {"count", 4}},
+      0.9};
+  if (checksum) made.buffers.push_back({"sum", 16});
+  made.text = "program 1\n";
+  for (const auto& [name, bytes] : made.buffers) {
+    made.text += DeltaBuffer(name, name == "old" || name == "new" ? "read" : "write", bytes);
+  }
+  absl::StrAppend(&made.text, "%old = input @old : ", type, "\n%new = input @new : ", type,
+                  "\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
+                  "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n",
+                  checksum ? "store @sum, %s\n" : "");
+  made.fill =
+      absl::StrCat("program 1\n", DeltaBuffer("old", "write", kDeltaBytes),
+                   DeltaBuffer("new", "write", kDeltaBytes), NewVersion(),
+                   "%old = constant splat=0 : ", type, "\nstore @new, %new\nstore @old, %old\n");
+  made.filled = {"old", "new"};
+  return made;
+}
+
+ProgramCase DeltaApply() {
+  ProgramCase made{"apply that delta, us, of a copy of 1 GiB",
+                   "",
+                   {{"data", kDeltaBytes},
+                    {"bitmap", kDeltaBlocks / 8},
+                    {"values", kDeltaRoom * 4096},
+                    {"count", 4}},
+                   0.1};
+  made.whole_copy = kDeltaBytes;
+  const std::string delta = absl::StrCat(DeltaBuffer("bitmap", "read", kDeltaBlocks / 8),
+                                         DeltaBuffer("values", "read", kDeltaRoom * 4096),
+                                         DeltaBuffer("count", "read", 4));
+  made.text = absl::StrCat(
+      "program 1\n", DeltaBuffer("data", "read_write", kDeltaBytes), delta,
+      "%b = input @bitmap : u32[", kDeltaBlocks / 32, "]\n%v = input @values : u8[", kDeltaRoom,
+      ",4096]\n%c = input @count : u32[]\ndelta_apply @data, %b, %v, %c bytes=", kDeltaBytes, "\n");
+  made.fill = absl::StrCat("program 1\n", absl::StrReplaceAll(delta, {{" read ", " write "}}),
+                           NewVersion(), "%old = constant splat=0 : u32[", kDeltaBlocks,
+                           ",1024]\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
+                           "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n");
+  made.filled = {"bitmap", "values", "count"};
+  return made;
+}
+
+ProgramCase Checksum() {
+  ProgramCase made{"checksum of 2 GiB", "", {{"x", uint64_t{2} << 30}, {"y", 16}}, 0.9};
+  made.text = absl::StrCat(Header(made), "%x = input @x : u8[", uint64_t{2} << 30,
+                           "]\n%s = checksum %x\nstore @y, %s\n");
+  return made;
+}
+
+// Each column, or each row, is added up: as fast one way as the other.
+ProgramCase Sums(int dimension) {
+  constexpr uint64_t kSide = 16384;
+  ProgramCase made{dimension == 0 ? "sums over dimension 0, f32[16384,16384]"
+                                  : "sums over dimension 1, f32[16384,16384]",
+                   "",
+                   {{"x", 4 * kSide * kSide}, {"y", 4 * kSide}},
+                   0.9};
+  made.text =
+      absl::StrCat(Header(made), "%x = input @x : f32[16384,16384]\n",
+                   "%s = reduce %x reduction=sum dimensions=[", dimension, "]\nstore @y, %s\n");
+  return made;
+}
+
+}  // namespace
+
+std::vector<ProgramCase> ProgramCases() {
+  return {Chain(),     Softmax(),          RmsNorm(),          Quantise(),  Dequantise(),
+          Transpose(), Projections(true),  Projections(false), Sums(0),     Sums(1),
+          Checksum(),  DeltaEncode(false), DeltaEncode(true),  DeltaApply()};
+}
+
+std::string UnknownProgram(int number, uint64_t mebi) {
+  const std::string type = absl::StrCat("f32[", mebi << 20, "]");
+  std::string text = absl::StrCat("program 1\nbuffer @x read ", mebi << 22, "\nbuffer @y write ",
+                                  mebi << 21, "\n%v0 = input @x : ", type,
+                                  "\n%a = constant splat=", number, ".5 : ", type, "\n");
+  for (int i = 1; i <= 39; ++i) {
+    absl::StrAppend(&text, "%v", i, " = ", i % 2 == 0 ? "add" : "multiply", " %v", i - 1, ", %a\n");
+  }
+  return absl::StrCat(text, "%c = convert %v39 : bf16[", mebi << 20, "]\nstore @y, %c\n");
+}
+
+ProgramCase TinyProgram() {
+  ProgramCase made{"10 tiny ops, prepared", "", {{"x", 16}, {"y", 16}}, 20};
+  made.text = absl::StrCat(Header(made), "%v0 = input @x : f32[4]\n");
+  for (int i = 1; i <= 10; ++i) {
+    absl::StrAppend(&made.text, "%v", i, " = add %v", i - 1, ", %v0\n");
+  }
+  absl::StrAppend(&made.text, "store @y, %v10\n");
+  return made;
+}
+
+}  // namespace ferry::bench
