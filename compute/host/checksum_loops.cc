@@ -10,6 +10,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <numeric>
+
 HWY_BEFORE_NAMESPACE();
 namespace ferry::compute {
 namespace HWY_NAMESPACE {
@@ -21,6 +23,13 @@ using Word64s = hn::Vec<Words64>;
 constexpr Words64 u64;
 
 HWY_INLINE Word64s Folded(Word64s x) { return hn::Xor(x, hn::ShiftRight<32>(x)); }
+
+// Unsigned, so that it may wrap: the sum that compilers have for vectors of 512 bits is signed.
+uint64_t SumOf(Word64s words) {
+  HWY_ALIGN uint64_t lanes[hn::MaxLanes(u64)];
+  hn::Store(words, u64, lanes);
+  return std::accumulate(lanes, lanes + hn::Lanes(u64), uint64_t{0});
+}
 
 // Of whole vectors; returns how many words that are.
 uint64_t SumWords(const std::byte* data, uint64_t words, uint64_t first_word, Checksum& sum) {
@@ -44,8 +53,8 @@ uint64_t SumWords(const std::byte* data, uint64_t words, uint64_t first_word, Ch
     high = hn::Add(high, Folded(hn::Mul(hn::RotateRight<32>(x), high_factor)));
     place = hn::Add(place, step);
   }
-  sum.low += hn::GetLane(hn::SumOfLanes(u64, low));
-  sum.high += hn::GetLane(hn::SumOfLanes(u64, high));
+  sum.low += SumOf(low);
+  sum.high += SumOf(high);
   return i;
 }
 

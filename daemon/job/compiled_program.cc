@@ -204,6 +204,14 @@ uint64_t CompiledProgram::WorkLeft(const compute::HostProgram::Aside& aside) con
   return std::max<uint64_t>(left, 1);
 }
 
+size_t CompiledProgram::FirstUnready(size_t section, const std::vector<bool>& over) const {
+  const auto awaits = [&](const compute::Section& one) {
+    return std::any_of(one.awaited.begin(), one.awaited.end(), [&](size_t i) { return !over[i]; });
+  };
+  const auto from = sections.begin() + static_cast<ptrdiff_t>(section);
+  return static_cast<size_t>(std::find_if(from, sections.end(), awaits) - sections.begin());
+}
+
 CompileResult CompileProgram(const ProgramSource& source, const JobLimits& limits,
                              const Target& target) {
   if (const auto* program = std::get_if<compute::Program>(&source)) {

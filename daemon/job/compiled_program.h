@@ -4,6 +4,7 @@
 // cache, and by jobs that run it after the cache has dropped it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -47,6 +48,14 @@ struct JobLimits {
 // A program's text, or its graph.
 using ProgramSource = std::variant<std::string, compute::Program>;
 
+// Sections of a program, one after the other, that a compute thread may run. The thread's run goes
+// on with what is added while it is under way.
+struct Sections {
+  size_t first = 0;
+  std::atomic<size_t> end{1};   // the first that may not run yet; only grows while they run
+  std::atomic<size_t> done{0};  // the first that has not run; stored by the thread when it is over
+};
+
 // A program that is ready to run on this daemon.
 struct CompiledProgram {
   std::string fingerprint;  // 32 bytes
@@ -77,6 +86,9 @@ struct CompiledProgram {
   uint64_t from_constants_bytes() const { return host ? host->from_constants_bytes() : 0; }
   // The first step of a section.
   size_t BeginOf(size_t section) const { return section == 0 ? 0 : sections[section - 1].end; }
+  // The first section, from `section` on, that awaits a transfer that is not `over`, by index; the
+  // number of sections if there is none.
+  size_t FirstUnready(size_t section, const std::vector<bool>& over) const;
   // The part of `work` that is left of a run that was put aside; not 0.
   uint64_t WorkLeft(const compute::HostProgram::Aside& aside) const;
 };

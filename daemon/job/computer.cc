@@ -12,11 +12,44 @@
 
 namespace ferry {
 
+namespace {
+
+// Where a run begins and, by now, ends, in steps.
+class Steps {
+ public:
+  explicit Steps(const Computer::Run& run) : run_(run) {}
+  size_t begin() const {
+    return run_.sections == nullptr ? 0 : run_.program.BeginOf(run_.sections->first);
+  }
+  size_t end() {
+    if (run_.sections != nullptr) end_ = run_.sections->end.load(std::memory_order_acquire);
+    return run_.program.BeginOf(end_);
+  }
+  // The run has come to the end that was asked for last.
+  void Done() const {
+    if (run_.sections != nullptr) run_.sections->done.store(end_, std::memory_order_relaxed);
+  }
+
+ private:
+  const Computer::Run& run_;
+  size_t end_ = 1;
+};
+
+}  // namespace
+
 absl::Status HostComputer::Do(const Run& run) {
   home_.Check();
-  return run.program.host->RunSteps(
-      run.program.BeginOf(run.section), run.program.sections[run.section].end, run.may_go_on,
-      run.memory, run.scratch, &workers_, run.step_over, run.from_constants, &run.aside);
+  Steps steps(run);
+  size_t begin = steps.begin();
+  for (size_t end = steps.end(); begin < end; end = steps.end()) {
+    RETURN_IF_ERROR(run.program.host->RunSteps(begin, end, run.may_go_on, run.memory, run.scratch,
+                                               &workers_, run.step_over, run.from_constants,
+                                               &run.aside));
+    if (run.aside.put) return absl::OkStatus();
+    begin = end;
+  }
+  steps.Done();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::byte*> HostComputer::Make(uint64_t bytes) {
@@ -41,9 +74,10 @@ absl::Status GpuComputer::Do(const Run& run) {
     name.program[i].store(part, std::memory_order_relaxed);
   }
   compute::GpuMachine::Aside aside{run.aside.wanted, run.aside.put, run.aside.step};
+  Steps steps(run);
   const absl::Status status = machine_.Run({.program = *run.program.gpu,
-                                            .begin = run.program.BeginOf(run.section),
-                                            .end = run.program.sections[run.section].end,
+                                            .begin = steps.begin(),
+                                            .end = [&steps] { return steps.end(); },
                                             .buffers = run.memory,
                                             .scratch = run.scratch,
                                             .may_go_on = run.may_go_on,
@@ -52,6 +86,7 @@ absl::Status GpuComputer::Do(const Run& run) {
                                            aside);
   run.aside.put = aside.put;
   run.aside.step = aside.step;
+  if (status.ok() && !aside.put) steps.Done();
   return status;
 }
 

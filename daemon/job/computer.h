@@ -31,14 +31,14 @@ namespace ferry {
 
 class Computer : public ScratchMaker {
  public:
-  // The run of one section of a program. The sections before must be over.
+  // The run of some sections of a program, one after the other. The sections before must be over.
   struct Run {
     TransferId job;
     uint32_t uid = 0;  // the user whose session posted it
     const CompiledProgram& program;
-    size_t section = 0;
-    // By buffer, of the buffer's size. Nobody else may touch it, except to read what the section
-    // only reads.
+    Sections* sections = nullptr;  // null: the program's only section
+    // By buffer, of the buffer's size. Nobody else may touch it, except to read what the
+    // sections only read.
     absl::Span<const absl::Span<std::byte>> memory;
     // The same for all sections of a run. With `from_constants` it may be from_constants_bytes()
     // smaller than scratch_bytes().
@@ -47,15 +47,15 @@ class Computer : public ScratchMaker {
     compute::RunControl::MayGoOn may_go_on;
     compute::HostProgram::FromConstants* from_constants = nullptr;
     compute::HostProgram::Aside& aside;
-    // Whether Do may return before the section is over. Its buffers and scratch must stay until
+    // Whether Do may return before the sections are over. Their buffers and scratch must stay until
     // then; runs that are under way may have the same scratch.
     bool may_lag = false;
   };
-  // Runs a section. The program must be compiled for this Computer's target. CANCELLED, with how
-  // far it got, if `may_go_on` said no before a launch. OK in three
-  // cases: the section is over; the run was put aside (`aside` says so); the section is still under
-  // way, and then over() is less than begun(). In the first two cases nothing that Do was called
-  // for is under way afterwards.
+  // Runs the sections. The program must be compiled for this Computer's target. CANCELLED, with how
+  // far it got, if `may_go_on` said no before a launch. OK in three cases: the sections are over;
+  // the run was put aside (`aside` says so); the sections are still under way, and then over() is
+  // less than begun(). In the first two cases nothing that Do was called for is under way
+  // afterwards.
   virtual absl::Status Do(const Run& run) = 0;
   // Calls of Do are numbered from 1: the number of the last one, and up to which number all
   // sections are over. A Computer that never lags numbers none.

@@ -47,6 +47,7 @@ struct Job : FairQueue::Item {
     std::vector<bool> over;  // whether each transfer is over
     size_t left = 0;         // transfers that are not over
     size_t section = 0;      // section of the program that runs next
+    Sections at_runner;      // those that the compute thread has, or had last
     bool late = false;       // the deadline has come while the job waited for transfers
     // How the job ends, once no transfer uses its memory any more; nothing: it goes on.
     std::optional<absl::Status> outcome;

@@ -106,14 +106,16 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
   job.at_runner = &place;
   handed_.push_back(&job);
   place.Hand();
-  size_t section = 0;
+  Sections* sections = nullptr;
   absl::Span<std::byte> scratch;
   if (job.own) {
-    section = job.own->section++;
+    sections = &job.own->at_runner;
+    sections->first = job.own->section;
+    sections->end = job.program->FirstUnready(job.own->section, job.own->over);
     scratch = hooks_.scratch(job);
   }
   homes_.compute.Post([this, id = job.id, &place, bytes = job.spec.bytes, program = job.program,
-                       device = job.device->id, memory = hooks_.memory(job), section, scratch,
+                       device = job.device->id, memory = hooks_.memory(job), sections, scratch,
                        step_over = hooks_.step_over(job), stop = &job.stop, others = &job.others,
                        account = job.account()] {
     // The program stays until the run is over.
@@ -127,7 +129,7 @@ void JobQueue::Hand(Job& job, AtRunner& place) {
     FlightRecorder::Get().Record("job.run", id, bytes, program->scratch_bytes(),
                                  absl::StrCat("device ", device.value()));
     homes_.runner.Run(
-        {id, *program, section, memory, scratch, step_over, stop, others, nullptr, account}, over);
+        {id, *program, sections, memory, scratch, step_over, stop, others, nullptr, account}, over);
   });
 }
 
@@ -144,7 +146,6 @@ void JobQueue::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status>
   if (left > 0) {
     job.aside = true;
     if (job.stopped_by.ok()) {
-      if (job.own) --job.own->section;
       job.state = State::kReady;
       ready_.Return(job, left);
       ready_.Charge(job, job.served - std::min(left, job.served), cost);
@@ -152,6 +153,7 @@ void JobQueue::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status>
     }
     status = Error(absl::StatusCode::kCancelled, Reason::kCancelled, "put aside between launches");
   }
+  if (job.own && status.ok()) job.own->section = job.own->at_runner.done;
   ready_.Charge(job, job.served, cost);
   if (!job.stopped_by.ok() && !status.ok()) {
     status = WithText(job.stopped_by,
@@ -166,7 +168,6 @@ void JobQueue::TakeBack(Job& job) {
   home_.Check();
   if (job.state != State::kAtRunner || !job.at_runner->TakeBack()) return;
   std::erase(handed_, &job);
-  if (job.own) --job.own->section;
   Add(job);
 }
 

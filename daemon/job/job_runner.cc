@@ -168,7 +168,7 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   aside.wanted = [&slice] { return slice.IsOver(); };
   // A run that was put aside has scratch of its own, which goes when it is over.
   const absl::Status status =
-      computer_->Do({job.id, job.account.uid, job.program, job.section, job.memory, scratch,
+      computer_->Do({job.id, job.account.uid, job.program, job.sections, job.memory, scratch,
                      job.step_over, may_go_on, job.from_constants, aside, aside_run == nullptr});
   if (!status.ok() || !aside.put) {
     LetGo(job.id, aside_run);

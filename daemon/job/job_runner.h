@@ -135,12 +135,12 @@ class JobRunner : public Poller {
         computer_(std::move(computer)),
         scratch_(*computer_) {}
 
-  // A job, or one section of a job that waits for transfers in between. A job of several sections
+  // A job, or some sections of a job that waits for transfers in between. A job of several sections
   // brings its scratch; a job of a single section borrows the runner's.
   struct PostedJob {
     TransferId id;
     const CompiledProgram& program;
-    size_t section = 0;
+    Sections* sections = nullptr;                         // null: the program's only section
     absl::Span<const absl::Span<std::byte>> memory = {};  // by buffer
     absl::Span<std::byte> scratch = {};
     compute::HostProgram::StepOver step_over = nullptr;

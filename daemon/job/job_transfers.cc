@@ -88,7 +88,7 @@ void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
   }
   // Not emplace(): to clang, OwnTransfers has no default constructor yet where Job names its
   // optional.
-  Job::OwnTransfers& own = job.own.emplace(Job::OwnTransfers{});
+  Job::OwnTransfers& own = job.own.emplace();
   own.memory = memory;
   own.mapped = sessions_.FindArena(memory)->mapping != nullptr;
   own.first = session.AdmitOfJobs(specs);
@@ -116,8 +116,7 @@ bool JobTable::MayGoOn(const Job& job) const {
   if (!job.own) return true;
   const Job::OwnTransfers& own = *job.own;
   if (!own.mapped || own.outcome || own.section == job.program->sections.size()) return false;
-  const std::vector<size_t>& awaited = job.program->sections[own.section].awaited;
-  return std::all_of(awaited.begin(), awaited.end(), [&](size_t i) { return own.over[i]; });
+  return job.program->FirstUnready(own.section, own.over) > own.section;
 }
 
 void JobTable::GoOn(Job& job) {
@@ -141,6 +140,10 @@ void JobTable::OnOwnTransferOver(const Ended& ended) {
   const size_t index = SequenceOf(ended.transfer) - SequenceOf(own.first);
   own.over[index] = true;
   --own.left;
+  if (job.state == State::kAtRunner) {
+    own.at_runner.end.store(job.program->FirstUnready(own.section, own.over),
+                            std::memory_order_release);
+  }
   if (!ended.status.ok()) {
     EndWith(job, Annotate(ended.status, NameOf(job.program->transfers[index])));
   }

@@ -63,6 +63,47 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_EQ(session_->endings().next() - session_->endings().first(), 1u);
 }
 
+TEST_F(JobTransfersTest, WhatHasComeMeanwhileIsDoneInOneRun) {
+  constexpr char kThree[] =
+      "program 1\nbuffer @y read_write 4096\n"
+      "%a = recv peer=\"other\" key=\"a\" : f32[16]\nstore @y, %a offset=64\n"
+      "%b = recv peer=\"other\" key=\"b\" : f32[16]\nstore @y, %b offset=128\n"
+      "%c = recv peer=\"other\" key=\"c\" : f32[16]\nstore @y, %c offset=192\n";
+  PostBatch batch;
+  AddRun(batch, Fingerprint(kThree), {{"y", At(arena_, 0, 4096)}});
+  batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
+  ASSERT_THAT(jobs_.Post(*session_, std::move(batch)).status, Is("OK"));
+  Run();
+  ASSERT_EQ(posted_.size(), 3u);
+  std::vector<Ended> received;
+  for (const auto& [id, spec] : posted_) {
+    Memory(id)[0] = static_cast<float>(received.size() + 1);
+    Ended& ended = received.emplace_back();
+    ended.transfer = id;
+    ended.side = spec.side;
+    ended.bytes = spec.bytes;
+    ended.layout = spec.layout;
+  }
+  const auto finish = [&](size_t i) {
+    OnOver(received[i]);
+    jobs_.Join();
+    return compute_.RunAll();
+  };
+  EXPECT_EQ(finish(0), 1u);
+  // Nobody knows yet that the first one was done.
+  EXPECT_EQ(finish(1), 0u);
+  EXPECT_EQ(finish(2), 0u);
+  EXPECT_EQ(Floats(arena_, 64)[0], 1);
+  EXPECT_EQ(Floats(arena_, 128)[0], 0);
+  rig_.control.RunAll();
+  EXPECT_EQ(compute_.RunAll(), 1u);
+  EXPECT_EQ(Floats(arena_, 128)[0], 2);
+  EXPECT_EQ(Floats(arena_, 192)[0], 3);
+  Run();
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(jobs_.counts().ok, 1u);
+}
+
 TEST_F(JobTransfersTest, OthersHaveTheirTurnWhileOneWaits) {
   ASSERT_THAT(jobs_.Post(*session_, Exchange()).status, Is("OK"));
   ASSERT_THAT(jobs_.Post(*session_, Exchange(128, "/2")).status, Is("OK"));

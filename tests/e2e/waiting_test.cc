@@ -72,7 +72,7 @@ TEST_P(WaitingTest, AMissingHalfEndsByItsDeadline) {
 TEST_P(WaitingTest, BothEndsAreToldOfTheKeyThatWaitsInstead) {
   StartEnds(4096);
   PostOptions soon = options();
-  soon.deadline = milliseconds(300);
+  soon.deadline = milliseconds(1500);  // in which the ends must hear of each other
   Batch receive = Receive(destination_, source_, "step-41", {destination_.arena.All()}, soon);
   Batch send = Send(source_, destination_, "step-42", {source_.arena.All()}, soon);
   const std::string destination = node(destination_node()).name();

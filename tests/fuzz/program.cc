@@ -37,9 +37,10 @@ void Run(const CompiledProgram& program) {
   // Of what is received it has whatever is there.
   for (size_t i = 0; i < program.sections.size(); ++i) {
     compute::HostProgram::Aside aside;
+    Sections sections{i, i + 1};
     FERRY_CHECK(computer
                     .Do({.program = program,
-                         .section = i,
+                         .sections = &sections,
                          .memory = spans,
                          .scratch = *space,
                          .step_over = nullptr,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/executor.h"
 #include "base/status.h"
@@ -19,6 +20,8 @@ constexpr int kLaunchesOfPart = 8;
 // How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
 // driver is often 100 us late, which the transfer waits for.
 constexpr absl::Duration kLooking = absl::Microseconds(500);
+// Then, between two looks at whether more may be queued, which wakes nobody.
+constexpr absl::Duration kNap = absl::Microseconds(50);
 
 // How many launches a command counts as: a large product takes a GPU as long as many others do.
 int LaunchesOf(const GpuCommand& command) {
@@ -115,23 +118,36 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   Running run{work, work.program.full()};
   if (run.full) DropFirstTiers(work.program);
   const size_t from = std::exchange(aside.put, false) ? aside.step : work.begin;
-  absl::Status status;
-  for (size_t step = from; step < work.end && status.ok(); ++step) {
+  const absl::Status queued = QueueSteps(run, from, aside);
+  const bool may_lag = work.may_lag && !work.step_over;
+  if (queued.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
+  // Each is told of at once, not when all are over: transfers begin then.
+  while (!run.untold.empty() && AwaitStep(run, std::nullopt).ok()) continue;
+  // What was queued uses the memory that the caller has lent, however the run ends.
+  absl::Status status = queued;
+  status.Update(Await());
+  return status;
+}
+
+absl::Status GpuMachine::QueueSteps(Running& run, size_t step, Aside& aside) {
+  const Work& work = run.work;
+  const size_t from = step;
+  while (true) {
+    const size_t end = work.end();
+    if (step >= end) {
+      if (run.untold.empty()) return absl::OkStatus();
+      RETURN_IF_ERROR(AwaitStep(run, end));
+      continue;
+    }
     if (step > from && aside.wanted && aside.wanted()) {
       aside.put = true;
       aside.step = step;
-      break;
+      return absl::OkStatus();
     }
-    status = QueueAll(run, work.program.CommandsOf(step, step + 1));
-    if (status.ok() && work.step_over) status = EndStep(run, step);
+    RETURN_IF_ERROR(QueueAll(run, work.program.CommandsOf(step, step + 1)));
+    if (work.step_over) RETURN_IF_ERROR(EndStep(run, step));
+    ++step;
   }
-  const bool may_lag = work.may_lag && !work.step_over;
-  if (status.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
-  // Each is told of at once, not when all are over: transfers begin then.
-  while (!run.untold.empty() && AwaitStep(run).ok()) continue;
-  // What was queued uses the memory that the caller has lent, however the run ends.
-  status.Update(Await());
-  return status;
 }
 
 uint64_t GpuMachine::over() const {
@@ -241,17 +257,21 @@ absl::Status GpuMachine::EndStep(Running& run, size_t step) {
   run.untold.push_back({stream_->marked(), step});
   RETURN_IF_ERROR(TellSteps(run));
   while (!run.untold.empty() && stream_->marked() >= run.untold.front().mark + kAhead) {
-    RETURN_IF_ERROR(AwaitStep(run));
+    RETURN_IF_ERROR(AwaitStep(run, std::nullopt));
   }
   return absl::OkStatus();
 }
 
-absl::Status GpuMachine::AwaitStep(Running& run) {
+absl::Status GpuMachine::AwaitStep(Running& run, std::optional<size_t> end) {
   const size_t untold = run.untold.size();
+  const bool grows = end && *end < run.work.program.plan().plan.steps.size();
   const absl::Time until = MonotonicNow() + kLooking;
-  while (MonotonicNow() < until) {
+  while (true) {
     RETURN_IF_ERROR(TellSteps(run));
-    if (run.untold.size() < untold) return absl::OkStatus();
+    if (run.untold.size() < untold || (grows && run.work.end() > *end)) return absl::OkStatus();
+    if (MonotonicNow() < until) continue;
+    if (!grows) break;
+    absl::SleepFor(kNap);
   }
   RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
   return TellSteps(run);

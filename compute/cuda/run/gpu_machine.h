@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -63,9 +64,11 @@ class GpuMachine {
   // What one call of Run runs.
   struct Work {
     const GpuProgram& program;
-    // The plan's steps from `begin`, or from where the run was put aside, to before `end`.
+    // The plan's steps from `begin`, or from where the run was put aside, to before what `end`
+    // returns. It is asked again until all that the run has queued is over, and may return more
+    // each time, with which the run goes on.
     size_t begin = 0;
-    size_t end = 0;
+    std::function<size_t()> end;
     // The memory of each buffer, of this GPU, aligned to GpuProgram::kBufferAlignment.
     absl::Span<const absl::Span<std::byte>> buffers;
     // Of this GPU, scratch_bytes() long, aligned to kTemporaryAlignment. Runs that are under way
@@ -122,6 +125,8 @@ class GpuMachine {
   // Of a program that runs by its full kernels from now on, as long as no run is under way but the
   // one that begins: unloads what ran until they were there.
   void DropFirstTiers(const GpuProgram& program);
+  // Queues the run's steps from `step` on. OK: all are queued, or the run is to be put aside.
+  absl::Status QueueSteps(Running& run, size_t step, Aside& aside);
   absl::Status QueueAll(Running& run, absl::Span<const GpuCommand> commands);
   absl::Status Queue(Running& run, const GpuCommand& command);
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
@@ -130,8 +135,9 @@ class GpuMachine {
   absl::Status EndPart();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
   absl::Status EndStep(Running& run, size_t step);
-  // Waits until at least one step more is told of.
-  absl::Status AwaitStep(Running& run);
+  // Waits until at least one step more is told of; if there is an `end`, or until the run's end is
+  // no longer that.
+  absl::Status AwaitStep(Running& run, std::optional<size_t> end);
   // Tells of the steps that are over.
   absl::Status TellSteps(Running& run);
   // Blocks until all that was queued is over, also what a run has queued that goes on.

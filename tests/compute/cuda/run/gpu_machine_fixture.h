@@ -86,7 +86,7 @@ class GpuMachineFixture : public ::testing::Test {
                                         const compute::GpuMachine::StepOver& step_over = nullptr) {
     return {.program = program,
             .begin = 0,
-            .end = program.plan().plan.steps.size(),
+            .end = [&program] { return program.plan().plan.steps.size(); },
             .buffers = memory.buffers,
             .scratch = memory.scratch,
             .may_go_on = may_go_on,

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -230,6 +231,36 @@ TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
   ASSERT_TRUE(machine_->Run(work, aside).ok());
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(told, ElementsAre(0, 1, 2));
+}
+
+TEST_F(GpuMachineTest, ARunGoesOnWithStepsThatComeWhileItIsUnderWay) {
+  const Program program = Steps(4);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  const auto launches = [] {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.launches;
+  };
+  const uint64_t before = launches();
+  std::vector<size_t> told;
+  std::atomic<size_t> end{1};
+  fake_cuda_hold_copies(1);
+  std::thread adds([&] {
+    for (const size_t steps : {1, 2, 3}) {
+      end = steps;
+      EXPECT_TRUE(ferry::testing::Await([&] { return launches() - before >= steps; }));
+    }
+    fake_cuda_hold_copies(0);
+  });
+  GpuMachine::Work work = Work(made, memory, nullptr, [&](size_t step) { told.push_back(step); });
+  work.end = [&] { return end.load(); };
+  GpuMachine::Aside aside;
+  const absl::Status status = machine_->Run(work, aside);
+  adds.join();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(told, ElementsAre(0, 1, 2)) << "the fourth never came";
+  EXPECT_EQ(ValueOf(memory, 3), 8);
 }
 
 TEST_F(GpuMachineTest, OfARunThatMayNotGoOnTheStepsThatAreOverAreToldOf) {
