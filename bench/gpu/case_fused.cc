@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ struct Case {
   std::string sender;
   std::string receiver;
   // The same of one part, whose buffers are @x and what travels of it, by name, in bytes.
-  std::string part_sender;
+  std::string part_sender;  // empty: the part of @x is sent as it is
   std::string part_receiver;
   std::vector<std::pair<std::string, uint64_t>> travels;
   double target = 0;                       // of a plain transfer's bytes per second
@@ -125,11 +126,8 @@ Case Reduced(int parts) {
   made.receiver = absl::StrCat("program 1\nbuffer @x read_write ", kBytes, " donated\n%r = recv",
                                Travels(made, "p"), " : ", all, "%o = input @x : ", all,
                                "%x = add %o, %r\nstore @x, %x\n");
-  // The sender's job copies, since one that only reads has nothing to send.
   made.travels = {{"r", PartOf(made)}};
   const std::string size = absl::StrCat(" ", PartOf(made), "\n");
-  made.part_sender = absl::StrCat("program 1\nbuffer @x read", size, "buffer @r write", size,
-                                  "%x = input @x : ", type, "\nstore @r, %x\n");
   made.part_receiver = absl::StrCat(
       "program 1\nbuffer @x read_write ", PartOf(made), " donated\n", "buffer @r read", size,
       "%x = input @x : ", type, "\n%r = input @r : ", type, "\n%y = add %x, %r\nstore @x, %y\n");
@@ -196,8 +194,8 @@ class FusedBench {
     RETURN_IF_ERROR(FromFerry(receive.status()));
     RETURN_IF_ERROR(FromFerry(send.status()));
     return Compare(
-        made, "prepared", [&] { return Fire(*receive, *send); },
-        [&] { return Fire(there.jobs, here.jobs); }, report);
+        made, "prepared", [&] { return Fire({&*receive}, {&*send}); },
+        [&] { return Fire(there.fired(), here.fired()); }, report);
   }
 
  private:
@@ -269,47 +267,62 @@ class FusedBench {
   static Transfer WholeFrom(const End& other, End& end, const char* key) {
     return Transfer(other.device, key, {end.arena.Range(0, kBytes)});
   }
-  static absl::StatusOr<absl::Duration> Fire(Prepared& receives, Prepared& sends) {
+  using Batches = std::vector<Prepared*>;
+  static absl::StatusOr<absl::Duration> Fire(const Batches& receives, const Batches& sends) {
     const int64_t start = tools::MonotonicNanoseconds();
-    RETURN_IF_ERROR(FromFerry(receives.Fire()));
-    RETURN_IF_ERROR(FromFerry(sends.Fire()));
-    RETURN_IF_ERROR(FromFerry(receives.Wait(kPatience)));
-    RETURN_IF_ERROR(FromFerry(sends.Wait(kPatience)));
+    for (const Batches* const batches : {&receives, &sends}) {
+      for (Prepared* const one : *batches) RETURN_IF_ERROR(FromFerry(one->Fire()));
+    }
+    for (const Batches* const batches : {&receives, &sends}) {
+      for (Prepared* const one : *batches) RETURN_IF_ERROR(FromFerry(one->Wait(kPatience)));
+    }
     return absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
   }
   // The jobs of one end, and what they are joined to.
   struct Joined {
     Program program;
     std::vector<std::unique_ptr<Prepared>> transfers;  // by part
-    Prepared jobs;
+    std::optional<Prepared> jobs;  // not set: the transfers are fired themselves
+
+    Batches fired() {
+      if (jobs) return {&*jobs};
+      Batches all;
+      for (const auto& one : transfers) all.push_back(one.get());
+      return all;
+    }
   };
   static absl::StatusOr<Joined> Join(const Case& made, const std::string& text, End& end,
                                      const End& other, bool sends) {
     Joined joined;
-    Result<Program> program = Program::Compile(end.session, end.device, text);
-    if (!program.ok()) return FromFerry(program.status());
-    joined.program = *std::move(program);
+    const bool computes = !text.empty();
+    if (computes) {
+      Result<Program> program = Program::Compile(end.session, end.device, text);
+      if (!program.ok()) return FromFerry(program.status());
+      joined.program = *std::move(program);
+    }
     std::vector<ProgramRun> runs;
     uint64_t at = 0;
     for (int i = 0; i < made.parts; ++i) {
-      std::vector<Binding> bindings{
-          {"x", end.arena.Range(static_cast<uint64_t>(i) * PartOf(made), PartOf(made))}};
+      const Range part = end.arena.Range(static_cast<uint64_t>(i) * PartOf(made), PartOf(made));
+      std::vector<Binding> bindings{{"x", part}};
       std::vector<Transfer> transfers;
       for (const auto& [name, bytes] : made.travels) {
         bindings.push_back({name, end.travels.Range(at, bytes)});
         transfers.emplace_back(other.device, absl::StrCat(made.name, "/", name, i),
-                               std::vector<Range>{end.travels.Range(at, bytes)});
+                               std::vector<Range>{computes ? end.travels.Range(at, bytes) : part});
         at += bytes;
       }
       Result<Prepared> prepared = sends ? end.session.PrepareSend(end.device, transfers)
                                         : end.session.PrepareReceive(end.device, transfers);
       if (!prepared.ok()) return FromFerry(prepared.status());
       joined.transfers.push_back(std::make_unique<Prepared>(*std::move(prepared)));
+      if (!computes) continue;
       for (size_t b = 1; b < bindings.size(); ++b) {
         bindings[b].transfers = joined.transfers.back().get();
       }
       runs.push_back(joined.program.Run(std::move(bindings)));
     }
+    if (!computes) return joined;
     Result<Prepared> jobs = PreparePrograms(end.session, end.device, runs);
     if (!jobs.ok()) return FromFerry(jobs.status());
     RETURN_IF_ERROR(tools::AwaitFullKernels(end.globals));
