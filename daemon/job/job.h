@@ -41,6 +41,8 @@ struct Job : FairQueue::Item {
   // session's, but no client knows them; they are posted with the job and begin when the plan comes
   // to them. The job's memory, an arena of its own, is where they read and write.
   struct OwnTransfers {
+    // To clang the default one would not be there yet where Job names its optional.
+    OwnTransfers() {}
     ArenaId memory;
     bool mapped = false;
     TransferId first;        // id of the first transfer; the rest follow in the program's order

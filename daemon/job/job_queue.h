@@ -44,7 +44,7 @@ class JobQueue {
     std::function<absl::Span<std::byte>(const Job&)> scratch;
     // Called by the compute thread when a step of the job's plan is over; null: nobody asks.
     std::function<compute::HostProgram::StepOver(const Job&)> step_over;
-    // The compute thread has run the job, or its next section; the job is in no queue any more.
+    // The compute thread has run the job, or some sections of it; the job is in no queue any more.
     std::function<void(Job&, absl::Status)> ran;
   };
   // `jobs`: all jobs, in which a job is found again when it has run.

@@ -209,7 +209,7 @@ class JobTable {
   void OnOwnTransferOver(const Ended& ended);
   // True if there is memory and the transfers that the next section waits for are over.
   bool MayGoOn(const Job& job) const;
-  // A section of the job, or some of its transfers, are over: goes on if MayGoOn, or ends the job.
+  // Sections of the job, or some of its transfers, are over: goes on if MayGoOn, or ends the job.
   void GoOn(Job& job);
   // Ends the job: at once, or when the transfers that it makes by itself have ended.
   void EndWith(Job& job, absl::Status status);
@@ -221,7 +221,7 @@ class JobTable {
   void Advance(Job& job);
   void OnDefined(TransferId id);
   void ReadyIfSo(Job& job);
-  // The compute thread has run the job, or its next section.
+  // The compute thread has run the job, or some sections of it.
   void OnRan(Job& job, absl::Status status);
   // Ends all jobs, or those of one session.
   void EndAll(std::optional<SessionId> session, const absl::Status& why);

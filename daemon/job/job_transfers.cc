@@ -86,8 +86,6 @@ void JobTable::PostOwnTransfers(Job& job, Session& session, ArenaId memory,
     const uint64_t offset = program.steps().slots[transfer.at.index].offset + transfer.offset;
     specs[i].layout = Layout({{memory, offset, specs[i].bytes}});
   }
-  // Not emplace(): to clang, OwnTransfers has no default constructor yet where Job names its
-  // optional.
   Job::OwnTransfers& own = job.own.emplace();
   own.memory = memory;
   own.mapped = sessions_.FindArena(memory)->mapping != nullptr;
@@ -140,12 +138,11 @@ void JobTable::OnOwnTransferOver(const Ended& ended) {
   const size_t index = SequenceOf(ended.transfer) - SequenceOf(own.first);
   own.over[index] = true;
   --own.left;
-  if (job.state == State::kAtRunner) {
-    own.at_runner.end.store(job.program->FirstUnready(own.section, own.over),
-                            std::memory_order_release);
-  }
   if (!ended.status.ok()) {
     EndWith(job, Annotate(ended.status, NameOf(job.program->transfers[index])));
+  } else if (job.state == State::kAtRunner && !own.outcome) {
+    own.at_runner.end.store(job.program->FirstUnready(own.section, own.over),
+                            std::memory_order_release);
   }
   joining_.push_back(job.id);
 }

@@ -24,14 +24,30 @@ inline constexpr char kHalf[] =
     "%y = multiply %x, %half\n"
     "store @y, %y\n";
 
+// Fails a run where the test says so, as a GPU does whose driver refuses a launch.
+class RefusingComputer : public HostComputer {
+ public:
+  using HostComputer::HostComputer;
+  absl::Status Do(const Run& run) override {
+    if (!refuses) return HostComputer::Do(run);
+    return Error(absl::StatusCode::kInternal, Reason::kInternal, "launch 8 blocks: refused");
+  }
+  bool refuses = false;
+};
+
 class JobTableTest : public ::testing::Test {
  protected:
   explicit JobTableTest(JobLimits limits = {},
                         SessionTable::Options options = SessionTableRig::DefaultOptions(),
                         JobRunner::MostKept most_kept = {uint64_t{1} << 30, uint64_t{1} << 31})
-      : rig_(std::move(options)),
+      : JobTableTest(std::make_unique<RefusingComputer>(limits.threads), limits, std::move(options),
+                     most_kept) {}
+  JobTableTest(std::unique_ptr<RefusingComputer> computer, JobLimits limits,
+               SessionTable::Options options, JobRunner::MostKept most_kept)
+      : computer_(computer.get()),
+        rig_(std::move(options)),
         runner_(
-            std::make_unique<HostComputer>(limits.threads), most_kept,
+            std::move(computer), most_kept,
             [this](const Doorbell&, bool hear) { heard_ += hear ? 1 : -1; },
             [this](TransferId job, absl::Status why) {
               rig_.control.Post(
@@ -130,6 +146,7 @@ class JobTableTest : public ::testing::Test {
     return fields;
   }
 
+  RefusingComputer* const computer_;
   SessionTableRig rig_;
   ManualExecutor compiler_, compute_;
   int heard_ = 0;  // doorbells that the compute thread hears

@@ -63,45 +63,78 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_EQ(session_->endings().next() - session_->endings().first(), 1u);
 }
 
-TEST_F(JobTransfersTest, WhatHasComeMeanwhileIsDoneInOneRun) {
-  constexpr char kThree[] =
+// Receives three parts, and stores each.
+class JobPartsTest : public JobTransfersTest {
+ protected:
+  static constexpr char kThree[] =
       "program 1\nbuffer @y read_write 4096\n"
       "%a = recv peer=\"other\" key=\"a\" : f32[16]\nstore @y, %a offset=64\n"
       "%b = recv peer=\"other\" key=\"b\" : f32[16]\nstore @y, %b offset=128\n"
       "%c = recv peer=\"other\" key=\"c\" : f32[16]\nstore @y, %c offset=192\n";
-  PostBatch batch;
-  AddRun(batch, Fingerprint(kThree), {{"y", At(arena_, 0, 4096)}});
-  batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
-  ASSERT_THAT(jobs_.Post(*session_, std::move(batch)).status, Is("OK"));
-  Run();
-  ASSERT_EQ(posted_.size(), 3u);
-  std::vector<Ended> received;
-  for (const auto& [id, spec] : posted_) {
-    Memory(id)[0] = static_cast<float>(received.size() + 1);
-    Ended& ended = received.emplace_back();
-    ended.transfer = id;
-    ended.side = spec.side;
-    ended.bytes = spec.bytes;
-    ended.layout = spec.layout;
+
+  // Posts the job; part i comes to `received_[i]`, and is the number i + 1.
+  void SetUp() override {
+    JobTransfersTest::SetUp();
+    PostBatch batch;
+    AddRun(batch, Fingerprint(kThree), {{"y", At(arena_, 0, 4096)}});
+    batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
+    reply_ = jobs_.Post(*session_, std::move(batch));
+    ASSERT_THAT(reply_.status, Is("OK"));
+    Run();
+    ASSERT_EQ(posted_.size(), 3u);
+    for (const auto& [id, spec] : posted_) {
+      Memory(id)[0] = static_cast<float>(received_.size() + 1);
+      Ended& ended = received_.emplace_back();
+      ended.transfer = id;
+      ended.side = spec.side;
+      ended.bytes = spec.bytes;
+      ended.layout = spec.layout;
+    }
   }
-  const auto finish = [&](size_t i) {
-    OnOver(received[i]);
+  // The part has come; returns how often the compute thread was called.
+  size_t Come(size_t part) {
+    OnOver(received_[part]);
     jobs_.Join();
     return compute_.RunAll();
-  };
-  EXPECT_EQ(finish(0), 1u);
+  }
+  float PartAt(uint64_t offset) { return Floats(arena_, offset)[0]; }
+
+  PostReply reply_;
+  std::vector<Ended> received_;
+};
+
+TEST_F(JobPartsTest, WhatHasComeMeanwhileIsDoneInOneRun) {
+  EXPECT_EQ(Come(0), 1u);
   // Nobody knows yet that the first one was done.
-  EXPECT_EQ(finish(1), 0u);
-  EXPECT_EQ(finish(2), 0u);
-  EXPECT_EQ(Floats(arena_, 64)[0], 1);
-  EXPECT_EQ(Floats(arena_, 128)[0], 0);
+  EXPECT_EQ(Come(1), 0u);
+  EXPECT_EQ(Come(2), 0u);
+  EXPECT_EQ(PartAt(64), 1);
+  EXPECT_EQ(PartAt(128), 0);
   rig_.control.RunAll();
   EXPECT_EQ(compute_.RunAll(), 1u);
-  EXPECT_EQ(Floats(arena_, 128)[0], 2);
-  EXPECT_EQ(Floats(arena_, 192)[0], 3);
+  EXPECT_EQ(PartAt(128), 2);
+  EXPECT_EQ(PartAt(192), 3);
   Run();
   EXPECT_EQ(jobs_.in_flight(), 0u);
   EXPECT_EQ(jobs_.counts().ok, 1u);
+}
+
+TEST_F(JobPartsTest, ARunThatFailsEndsTheJobAndItsTransfers) {
+  EXPECT_EQ(Come(0), 1u);
+  Run();
+  computer_->refuses = true;
+  EXPECT_EQ(Come(1), 1u);
+  Run();
+  ASSERT_EQ(poisoned_.size(), 1u);
+  EXPECT_EQ(poisoned_.begin()->first, received_[2].transfer);
+  received_[2].status = poisoned_.begin()->second;
+  EXPECT_EQ(Come(2), 0u);
+  EXPECT_EQ(jobs_.in_flight(), 0u);
+  EXPECT_EQ(jobs_.counts().failed, 1u);
+  EXPECT_THAT(*session_->endings().FindFailure(reply_.first_transfer_id),
+              Is("INTERNAL/INTERNAL", "refused"));
+  EXPECT_EQ(PartAt(64), 1);
+  EXPECT_EQ(PartAt(128), 0);
 }
 
 TEST_F(JobTransfersTest, OthersHaveTheirTurnWhileOneWaits) {

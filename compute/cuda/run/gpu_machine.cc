@@ -20,8 +20,10 @@ constexpr int kLaunchesOfPart = 8;
 // How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
 // driver is often 100 us late, which the transfer waits for.
 constexpr absl::Duration kLooking = absl::Microseconds(500);
-// Then, between two looks at whether more may be queued, which wakes nobody.
-constexpr absl::Duration kNap = absl::Microseconds(50);
+// Then, between two looks at whether more may be queued, which wakes nobody: twice as long each
+// time.
+constexpr absl::Duration kShortestNap = absl::Microseconds(50);
+constexpr absl::Duration kLongestNap = absl::Milliseconds(1);
 
 // How many launches a command counts as: a large product takes a GPU as long as many others do.
 int LaunchesOf(const GpuCommand& command) {
@@ -264,14 +266,17 @@ absl::Status GpuMachine::EndStep(Running& run, size_t step) {
 
 absl::Status GpuMachine::AwaitStep(Running& run, std::optional<size_t> end) {
   const size_t untold = run.untold.size();
-  const bool grows = end && *end < run.work.program.plan().plan.steps.size();
+  const Work& work = run.work;
+  const bool grows = end && *end < work.program.plan().plan.steps.size();
   const absl::Time until = MonotonicNow() + kLooking;
+  absl::Duration nap = kShortestNap;
   while (true) {
     RETURN_IF_ERROR(TellSteps(run));
-    if (run.untold.size() < untold || (grows && run.work.end() > *end)) return absl::OkStatus();
+    if (run.untold.size() < untold || (grows && work.end() > *end)) return absl::OkStatus();
     if (MonotonicNow() < until) continue;
-    if (!grows) break;
-    absl::SleepFor(kNap);
+    if (!grows || (work.may_go_on && !work.may_go_on())) break;
+    absl::SleepFor(nap);
+    nap = std::min(2 * nap, kLongestNap);
   }
   RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
   return TellSteps(run);
