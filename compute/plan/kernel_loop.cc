@@ -83,7 +83,8 @@ KernelLoop LoopOf(const Program& kernel) {
   KernelLoop made;
   const auto elements_of = [&](ValueId value) { return *ElementsOf(kernel.types[value]); };
   std::vector<bool> loop(kernel.types.size());
-  std::optional<uint64_t> stored;  // more or less than one element
+  std::optional<uint64_t> stored;  // more or less than one element: the most of a store
+  uint64_t least = 0;              // ... the least
   bool stores_one = false;
   const auto rows_are = [&](uint64_t rows, uint64_t elements) {
     made.has_rows = true;
@@ -110,7 +111,9 @@ KernelLoop LoopOf(const Program& kernel) {
         if (elements_of(node.operands[0]) == 1) {
           stores_one = true;
         } else {
-          stored = elements_of(node.operands[0]);
+          const uint64_t elements = elements_of(node.operands[0]);
+          least = stored ? std::min(least, elements) : elements;
+          stored = std::max(stored.value_or(0), elements);
         }
         break;
       default:
@@ -126,6 +129,8 @@ KernelLoop LoopOf(const Program& kernel) {
     }
   }
   if (!made.has_rows) made.elements = stored.value_or(1);
+  // What is in memory is stored once a row, beside a broadcast of it.
+  if (!made.has_rows && stored && least < *stored) rows_are(least, *stored);
   // Spread: one row.
   if (stores_one && stored) made.has_rows = true;
   made.row = made.rows == 0 ? 0 : made.elements / made.rows;

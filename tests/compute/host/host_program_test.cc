@@ -16,6 +16,7 @@
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
 #include "tests/compute/host/host_runs.h"
+#include "tests/compute/parsed_program.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
@@ -90,6 +91,16 @@ TEST(HostProgramTest, ABufferIsFreeAfterItsLastUse) {
 
 // Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among
 // it.
+// What is in memory is broadcast, and stored as it is before and after that: once for each row.
+TEST(HostProgramTest, WhatIsBroadcastMayBeStoredToo) {
+  const Program program = testing::ParsedProgram(
+      "program 1\nbuffer @x read 16\nbuffer @a write 16\nbuffer @b write 48\nbuffer @c write 16\n"
+      "%x = input @x : u64[2]\n%s = checksum %x\n%r = reshape %s : u64[2,1]\n"
+      "%w = broadcast_in_dim %r dimensions=[1,2] : u64[1,2,3]\n"
+      "store @a, %r\nstore @b, %w\nstore @c, %r\n");
+  EXPECT_EQ(DifferenceOf(program, 1), "");
+}
+
 TEST(HostProgramTest, RowsOfAnyLength) {
   for (const std::string dims : {"300,1", "90,7", "3,512", "3,513", "2,8192", "3,9001", "0,5"}) {
     SCOPED_TRACE(dims);
