@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that send and receive between the GPUs of two daemons, in parts, so that computing and
-// travelling overlap, beside a plain transfer of the same tensor in the same run; also
-// while another process multiplies matrices on both GPUs (load.h).
+// travelling overlap, beside a plain transfer of the same tensor in the same run. Then some of them
+// again, while another process multiplies matrices on both GPUs (load.h).
 #pragma once
 
 #include "absl/status/status.h"

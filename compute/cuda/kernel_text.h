@@ -35,15 +35,16 @@ class LoopBody {
  public:
   void Add(std::string line) { lines_.push_back(std::move(line)); }
   // Adds a statement in k, which runs for each element of a vector, and what it needs declared
-  // before, if anything. Statements that follow each other share one loop: it is compiled in half
-  // of the time that a loop for each of them takes.
+  // before, if anything. Statements that follow each other share one loop, which the compiler takes
+  // less time for than for a loop for each statement.
   void AddEach(std::string declaration, std::string statement);
 
   const std::vector<std::string>& lines() const { return lines_; }
 
  private:
   std::vector<std::string> lines_;
-  // Of the loop over elements that was added last, in lines_: its first line, and the one after it.
+  // Of the loop over elements that was added last: the index in lines_ of its first line, and of
+  // the line after it.
   size_t each_begin_ = 0;
   size_t each_end_ = 0;  // 0: there is none
 };

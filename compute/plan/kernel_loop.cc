@@ -83,8 +83,9 @@ KernelLoop LoopOf(const Program& kernel) {
   KernelLoop made;
   const auto elements_of = [&](ValueId value) { return *ElementsOf(kernel.types[value]); };
   std::vector<bool> loop(kernel.types.size());
-  std::optional<uint64_t> stored;  // more or less than one element: the most of a store
-  uint64_t least = 0;              // ... the least
+  // Of the stores of more or less than one element: the most elements, and the fewest.
+  std::optional<uint64_t> stored;
+  uint64_t least = 0;
   bool stores_one = false;
   const auto rows_are = [&](uint64_t rows, uint64_t elements) {
     made.has_rows = true;
@@ -129,7 +130,8 @@ KernelLoop LoopOf(const Program& kernel) {
     }
   }
   if (!made.has_rows) made.elements = stored.value_or(1);
-  // What is in memory is stored once a row, beside a broadcast of it.
+  // A tensor that is read from memory is stored once for each row, and a broadcast of it for each
+  // element; no op of the loop says what the rows are.
   if (!made.has_rows && stored && least < *stored) rows_are(least, *stored);
   // Spread: one row.
   if (stores_one && stored) made.has_rows = true;

@@ -48,12 +48,15 @@ struct JobLimits {
 // A program's text, or its graph.
 using ProgramSource = std::variant<std::string, compute::Program>;
 
-// Sections of a program, one after the other, that a compute thread may run. The thread's run goes
-// on with what is added while it is under way.
+// The sections of a program that one run of a compute thread does, one after the other: from
+// `first` on, as far as the transfers are over that they await. The control thread raises `end`
+// while the run is under way, and the run goes on with the sections that this adds. Example: of
+// four sections `first` is 1 and `end` is 2; section 2 may run too once `end` is 3.
 struct Sections {
-  size_t first = 0;
-  std::atomic<size_t> end{1};   // the first that may not run yet; only grows while they run
-  std::atomic<size_t> done{0};  // the first that has not run; stored by the thread when it is over
+  size_t first = 0;            // set before the run begins
+  std::atomic<size_t> end{1};  // the first section that may not run yet
+  // The first section that has not run. The compute thread stores it when the run has gone well.
+  std::atomic<size_t> done{0};
 };
 
 // A program that is ready to run on this daemon.

@@ -41,7 +41,8 @@ struct Job : FairQueue::Item {
   // session's, but no client knows them; they are posted with the job and begin when the plan comes
   // to them. The job's memory, an arena of its own, is where they read and write.
   struct OwnTransfers {
-    // To clang the default one would not be there yet where Job names its optional.
+    // Written out, since clang has no implicit constructor of a nested struct yet where Job makes
+    // an optional of it.
     OwnTransfers() {}
     ArenaId memory;
     bool mapped = false;

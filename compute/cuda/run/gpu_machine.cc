@@ -20,8 +20,9 @@ constexpr int kLaunchesOfPart = 8;
 // How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
 // driver is often 100 us late, which the transfer waits for.
 constexpr absl::Duration kLooking = absl::Microseconds(500);
-// Then, between two looks at whether more may be queued, which wakes nobody: twice as long each
-// time.
+// Then a thread whose run may still grow looks again after naps, each twice as long as the one
+// before: nothing wakes it when there is more to queue, and a wait in the driver would last until
+// the GPU is idle.
 constexpr absl::Duration kShortestNap = absl::Microseconds(50);
 constexpr absl::Duration kLongestNap = absl::Milliseconds(1);
 

@@ -64,9 +64,9 @@ class GpuMachine {
   // What one call of Run runs.
   struct Work {
     const GpuProgram& program;
-    // The plan's steps from `begin`, or from where the run was put aside, to before what `end`
-    // returns. It is asked again until all that the run has queued is over, and may return more
-    // each time, with which the run goes on.
+    // The plan's steps from `begin`, or from where the run was put aside, to before the step that
+    // `end` returns. Run calls `end` on its own thread, again and again until all that it has
+    // queued is over, and goes on with the steps that a larger result adds. Results never shrink.
     size_t begin = 0;
     std::function<size_t()> end;
     // The memory of each buffer, of this GPU, aligned to GpuProgram::kBufferAlignment.
@@ -135,8 +135,8 @@ class GpuMachine {
   absl::Status EndPart();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
   absl::Status EndStep(Running& run, size_t step);
-  // Waits until at least one step more is told of; if there is an `end`, or until the run's end is
-  // no longer that.
+  // Waits until at least one step more is told of. If `end` is set, which is the run's end as it is
+  // known, also returns when the run's end has grown.
   absl::Status AwaitStep(Running& run, std::optional<size_t> end);
   // Tells of the steps that are over.
   absl::Status TellSteps(Running& run);
