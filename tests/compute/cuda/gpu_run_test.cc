@@ -26,6 +26,7 @@
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
+#include "tests/compute/stored_broadcast.h"
 
 namespace ferry::compute {
 namespace {
@@ -248,6 +249,9 @@ TEST(GpuRunTest, NormsWithKeptDimensionsAreOneLaunch) {
   CompareAll(programs);
 }
 
+TEST(GpuRunTest, WhatIsBroadcastMayBeStoredToo) {
+  CompareAll({testing::ParsedProgram(testing::kStoredBroadcast)});
+}
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
 TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {

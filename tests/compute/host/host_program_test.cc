@@ -20,6 +20,7 @@
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
+#include "tests/compute/stored_broadcast.h"
 
 namespace ferry::compute {
 namespace {
@@ -91,14 +92,8 @@ TEST(HostProgramTest, ABufferIsFreeAfterItsLastUse) {
 
 // Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among
 // it.
-// What is in memory is broadcast, and stored as it is before and after that: once for each row.
 TEST(HostProgramTest, WhatIsBroadcastMayBeStoredToo) {
-  const Program program = testing::ParsedProgram(
-      "program 1\nbuffer @x read 16\nbuffer @a write 16\nbuffer @b write 48\nbuffer @c write 16\n"
-      "%x = input @x : u64[2]\n%s = checksum %x\n%r = reshape %s : u64[2,1]\n"
-      "%w = broadcast_in_dim %r dimensions=[1,2] : u64[1,2,3]\n"
-      "store @a, %r\nstore @b, %w\nstore @c, %r\n");
-  EXPECT_EQ(DifferenceOf(program, 1), "");
+  EXPECT_EQ(DifferenceOf(testing::ParsedProgram(testing::kStoredBroadcast), 1), "");
 }
 
 TEST(HostProgramTest, RowsOfAnyLength) {
