@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compute/numerics/float_format.h"
+
 namespace fake_cublaslt {
 
 size_t BitsOf(int type) {
@@ -37,9 +39,12 @@ double Decode(unsigned code, int exponent_bits, int mantissa_bits) {
   return (code >> (exponent_bits + mantissa_bits) & 1) != 0 ? -size : size;
 }
 double DecodeE4M3(unsigned code) { return (code & 0x7F) == 0x7F ? NAN : Decode(code, 4, 3); }
-double DecodeE5M2(unsigned code) {
-  if ((code & 0x7C) != 0x7C) return Decode(code, 5, 2);
-  return (code & 3) != 0 ? NAN : (code & 0x80) != 0 ? -INFINITY : INFINITY;
+// E5M2 and f16, whose largest exponent is of infinities and NaN.
+double DecodeE5(unsigned code, int mantissa_bits) {
+  constexpr unsigned kExponents = 31;
+  if ((code >> mantissa_bits & kExponents) != kExponents) return Decode(code, 5, mantissa_bits);
+  if ((code & ((1u << mantissa_bits) - 1)) != 0) return NAN;
+  return (code >> (5 + mantissa_bits)) != 0 ? -INFINITY : INFINITY;
 }
 
 }  // namespace
@@ -50,20 +55,16 @@ double ValueAt(int type, const std::byte* memory, int64_t index) {
     return Decode(both >> (index % 2 * 4) & 15, 2, 1);
   }
   if (type == kE4M3) return DecodeE4M3(std::to_integer<unsigned>(memory[index]));
-  if (type == kE5M2) return DecodeE5M2(std::to_integer<unsigned>(memory[index]));
+  if (type == kE5M2) return DecodeE5(std::to_integer<unsigned>(memory[index]), 2);
   const std::byte* const at = memory + index * static_cast<int64_t>(SizeOf(type));
   if (type == kF64) {
     double value;
     memcpy(&value, at, sizeof(value));
     return value;
   }
-  if (type == kF16) {
-    _Float16 value;
-    memcpy(&value, at, sizeof(value));
-    return static_cast<double>(value);
-  }
   uint32_t bits = 0;
   memcpy(&bits, at, SizeOf(type));
+  if (type == kF16) return DecodeE5(bits, 10);
   if (type == kBF16) bits <<= 16;
   float value;
   memcpy(&value, &bits, sizeof(value));
@@ -89,8 +90,8 @@ void Put(int type, double value, std::byte* memory, int64_t index) {
   if (type != kF32 && std::isnan(narrow)) {
     bits = 0x7FFF;
   } else if (type == kF16) {
-    const auto half = static_cast<_Float16>(narrow);
-    memcpy(&bits, &half, sizeof(half));
+    bits = ferry::compute::EncodeAs<ferry::compute::kF16Format>(
+        narrow, ferry::compute::Overflow::kNanOrInf);
   } else if (type == kBF16) {
     bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
   }
