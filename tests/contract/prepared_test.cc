@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -15,6 +17,7 @@
 #include "tests/contract/allocations.h"
 #include "tests/contract/prepared_client.h"
 #include "tests/contract/rig.h"
+#include "tests/contract/stepped_copier.h"
 #include "transfer/local/prepared_runner.h"
 #include "transfer/mapped/link_page.h"
 
@@ -22,9 +25,9 @@ namespace ferry {
 namespace {
 
 struct LaneEnd {
-  LaneEnd() : lane("lane", absl::ZeroDuration()) {
-    runner = std::make_unique<PreparedRunner>(lane, std::make_unique<HostCopier>(helper),
-                                              answers.Sink());
+  explicit LaneEnd(std::unique_ptr<Copier> copier = nullptr) : lane("lane", absl::ZeroDuration()) {
+    if (copier == nullptr) copier = std::make_unique<HostCopier>(helper);
+    runner = std::make_unique<PreparedRunner>(lane, std::move(copier), answers.Sink());
   }
   void Arm(std::vector<TransportOp> ops) {
     lane.RunAndWait([&] { runner->Launch(std::move(ops)); });
@@ -172,6 +175,43 @@ TEST_F(PreparedTest, WhoStoresAheadIsServedFiringByFiring) {
   }
   sender_.AwaitOver(0, 300);
   EXPECT_EQ(sender_.Over(0), 300u);
+}
+
+// Sessions have steps in turn. Of session 1 the small firing is first, then come the others in the
+// order in which they began, whatever order they were armed in, and each to its end.
+TEST_F(PreparedTest, WhatBeganFirstIsOverFirst) {
+  constexpr uint64_t kStep = uint64_t{2} << 20;
+  std::atomic<bool> held = true;
+  std::vector<SteppedCopier::Step> steps;
+  LaneEnd lane(std::make_unique<SteppedCopier>(kStep, steps, &held));
+  struct Firing {
+    char name;
+    uint32_t session;
+    uint64_t bytes;
+  };
+  const Firing firings[] = {
+      {'s', 1, 4096}, {'b', 1, 2 * kStep}, {'a', 1, 3 * kStep}, {'o', 2, 2 * kStep}};
+  std::vector<TransportOp> ops;
+  for (uint64_t i = 0; i < 4; ++i) {
+    TransportOp op = Op(0, Local(receiver_.Prepare(1), sender_.Prepare(1)));
+    op.transfer = MakeTransferId(SessionId(firings[i].session), i + 1);
+    ops.push_back(Copies(std::move(op), to_.data(), from_.data() + i, firings[i].bytes));
+  }
+  lane.Arm(std::move(ops));
+  for (const uint32_t number : {2u, 1u, 3u, 0u}) {
+    sender_.Fire(number, 1);
+    receiver_.Fire(number, 1);
+    for (int i = 0; i < 2; ++i) lane.lane.RunAndWait([] {});  // the lane looks in between
+  }
+  held = false;
+  for (uint32_t number = 0; number < 4; ++number) receiver_.AwaitOver(number, 1);
+  std::string order;
+  lane.lane.RunAndWait([&] {
+    for (const SteppedCopier::Step& step : steps) {
+      order += firings[(step.source - from_.data()) % 4].name;
+    }
+  });
+  EXPECT_EQ(order, "aosoaabb");
 }
 
 TEST_F(PreparedTest, AnAbortIsAnsweredOnceAndNothingFiresAfterwards) {

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "transfer/fair_queue.h"
 #include "transfer/mapped/link_page.h"
 
 namespace ferry {
@@ -25,8 +27,9 @@ Trigger::Words WordsOf(const PreparedEnds& ends, bool sends) {
 
 }  // namespace
 
-PreparedRunner::Bundle::Bundle(Lane& lane, const TransportOp& op)
-    : ends(*op.prepared),
+PreparedRunner::Bundle::Bundle(Lane& lane, const TransportOp& op, Flow& flow)
+    : flow(flow),
+      ends(*op.prepared),
       sends(op.role == LaunchRole::kSend),
       cut(!sends),
       trigger(lane, WordsOf(ends, sends)) {}
@@ -73,9 +76,19 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
     return bundle->sends == sends && bundle->ends == *op.prepared;
   });
   if (found != bundles_.rend()) return **found;
-  bundles_.push_back(std::make_unique<Bundle>(lane_, op));
+  Flow& flow = FlowOf(SessionOf(op.transfer));
+  ++flow.bundles;
+  bundles_.push_back(std::make_unique<Bundle>(lane_, op, flow));
   if (op.prepared->silent) ++silent_;
   return *bundles_.back();
+}
+
+PreparedRunner::Flow& PreparedRunner::FlowOf(SessionId session) {
+  const auto found = std::find_if(flows_.begin(), flows_.end(),
+                                  [&](const auto& flow) { return flow->session == session; });
+  if (found != flows_.end()) return **found;
+  flows_.push_back(std::make_unique<Flow>(Flow{session}));
+  return *flows_.back();
 }
 
 void PreparedRunner::CutLast(Bundle& bundle) {
@@ -133,18 +146,46 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
     __atomic_store_n(&slot.carried, 0, __ATOMIC_SEQ_CST);
   }
   if (bundle.ends.silent) --silent_;
+  if (--bundle.flow.bundles == 0) {
+    std::erase_if(flows_, [&](const auto& flow) { return flow.get() == &bundle.flow; });
+  }
   std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
 }
 
-bool PreparedRunner::CanGoOn(const Bundle& bundle) const {
-  return bundle.next < bundle.members.size() && steps_.size() < copier_->limits().steps;
+bool PreparedRunner::HasBytesLeft(const Bundle& bundle) {
+  return !bundle.sends && bundle.trigger.begun() && bundle.leaving.empty() &&
+         bundle.next < bundle.members.size();
+}
+
+PreparedRunner::Bundle* PreparedRunner::Next() const {
+  const auto place = [](const Bundle& bundle) {
+    return std::tuple(bundle.flow.turn, bundle.flow.session.value(),
+                      bundle.whole_bytes > FairQueue::kSmallBytes, bundle.number);
+  };
+  Bundle* next = nullptr;
+  for (const auto& bundle : bundles_) {
+    if (!HasBytesLeft(*bundle)) continue;
+    if (next == nullptr || place(*bundle) < place(*next)) next = bundle.get();
+  }
+  return next;
+}
+
+bool PreparedRunner::StartSteps() {
+  bool started = false;
+  while (HasRoom()) {
+    Bundle* const bundle = Next();
+    if (bundle == nullptr) break;
+    StartStep(*bundle);
+    started = true;
+  }
+  return started;
 }
 
 bool PreparedRunner::Ready(const Bundle& bundle) const {
   if (!bundle.leaving.empty()) return false;
   const Trigger& trigger = bundle.trigger;
   if (!trigger.begun()) return trigger.Ready();
-  if (!bundle.sends) return CanGoOn(bundle);
+  if (!bundle.sends) return HasBytesLeft(bundle) && HasRoom();
   const PreparedEnds& ends = bundle.ends;
   return ends.own->armed() &&
          Load(ends.page->slot(ends.slot).carried) >= trigger.next() * bundle.members.size();
@@ -155,8 +196,8 @@ bool PreparedRunner::Advance(Bundle& bundle) {
   const bool begins = !bundle.trigger.begun();
   if (begins) bundle.trigger.Begin();
   if (!bundle.sends) {
-    while (CanGoOn(bundle)) StartStep(bundle);
-    return true;
+    if (begins) bundle.number = ++firings_;
+    return begins;
   }
   const uint64_t n = bundle.trigger.next();
   if (begins) {
@@ -183,6 +224,7 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
 
 void PreparedRunner::StartStep(Bundle& bundle) {
   ++bundle.steps;
+  bundle.flow.turn = ++turns_;
   steps_.push_back(&bundle);
   if (bundle.cut) {
     bundle.next = bundle.members.size();
@@ -231,9 +273,11 @@ bool PreparedRunner::Collect() {
 
 bool PreparedRunner::Poll() {
   bool progress = false;
-  for (size_t i = 0; i < bundles_.size(); ++i) {  // by index: a failure takes bundles out
-    progress |= Advance(*bundles_[i]);
-    if (!steps_.empty()) progress |= Collect();
+  for (const auto& bundle : bundles_) progress |= Advance(*bundle);
+  progress |= StartSteps();
+  if (!steps_.empty() && Collect()) {
+    StartSteps();
+    progress = true;
   }
   return progress;
 }

@@ -7,6 +7,11 @@
 //   destination's lane sees the slot and its own client's word, copies, checks that the link was
 //   not given up meanwhile, and counts it in the slot as carried.
 //
+// Sessions have steps in turn: the next step is of the session that was served longest ago. Of one
+// session, small firings (FairQueue::kSmallBytes) come first, then those that began first, each to
+// its end: whoever computes on what arrives, in parts, has the first part early. (FairQueue itself
+// would allocate.)
+//
 // Home: the lane, but for constructor and destructor. Each op is answered exactly once, and only
 // because it is aborted or the lane is taken down.
 #pragma once
@@ -19,6 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "base/ids.h"
 #include "device/copier.h"
 #include "device/lane.h"
 #include "transfer/op_answers.h"
@@ -47,8 +53,15 @@ class PreparedRunner : public Transport, private Poller {
     // Null in the source's half of `mapped`. At its beginning, unless the bundle is copying.
     std::unique_ptr<CopyPlan> copy;
   };
+  // A session with bundles that are copied here.
+  struct Flow {
+    SessionId session;
+    size_t bundles = 0;
+    uint64_t turn = 0;  // number of its last step; 0: none
+  };
   struct Bundle {
-    Bundle(Lane& lane, const TransportOp& op);
+    Bundle(Lane& lane, const TransportOp& op, Flow& flow);
+    Flow& flow;
     const PreparedEnds ends;
     const bool sends;  // the source's half of `mapped`
     std::vector<Member> members;
@@ -58,6 +71,7 @@ class PreparedRunner : public Transport, private Poller {
     uint64_t whole_bytes = 0;
     // `whole` holds all pieces.
     bool cut = false;
+    uint64_t number = 0;            // of its firing, in the order in which they began
     size_t next = 0;                // index of the member to go on with
     size_t steps = 0;               // steps under way
     std::vector<OpResult> leaving;  // aborted ops; they go when no step is under way
@@ -67,13 +81,20 @@ class PreparedRunner : public Transport, private Poller {
   };
 
   Bundle& BundleOf(const TransportOp& op);
+  Flow& FlowOf(SessionId session);
   // Adds the last member's pieces to `whole`.
   void CutLast(Bundle& bundle);
   bool Ready(const Bundle& bundle) const;
-  // Does what the bundle's words allow, at most one step; false if that is nothing.
+  // Does what the bundle's words allow, except for steps; false if that is nothing.
   bool Advance(Bundle& bundle);
-  // A firing has begun and has bytes left, and there is room for a step.
-  bool CanGoOn(const Bundle& bundle) const;
+  // A firing has begun here, and not all of its bytes are under way.
+  static bool HasBytesLeft(const Bundle& bundle);
+  // There is room for a step.
+  bool HasRoom() const { return steps_.size() < copier_->limits().steps; }
+  // The bundle whose turn it is; null if none has bytes left.
+  Bundle* Next() const;
+  // False if there is no room, or nothing to do.
+  bool StartSteps();
   void StartStep(Bundle& bundle);
   // Takes the steps that are over.
   bool Collect();
@@ -93,8 +114,11 @@ class PreparedRunner : public Transport, private Poller {
   const std::unique_ptr<Copier> copier_;
   OpAnswers answers_;
   bool polled_ = false;                    // the lane has it as a poller
+  uint64_t firings_ = 0;                   // that have begun here
+  uint64_t turns_ = 0;                     // steps that were started
   size_t silent_ = 0;                      // bundles whose words a GPU may write
   absl::InlinedVector<Bundle*, 8> steps_;  // by step under way: its bundle
+  std::vector<std::unique_ptr<Flow>> flows_;
   std::vector<std::unique_ptr<Bundle>> bundles_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
   std::vector<CopyPiece> pieces_;  // pieces of the present step; never grows
