@@ -162,6 +162,7 @@ absl::StatusOr<bool> TransferDriver::Resolve(const Launch& launch, const LocalDe
   op.peer = launch.peer;
   op.remote_device = launch.remote_device;
   op.priority = launch.priority;
+  op.prompt = launch.prompt;
   op.tag = launch.tag;
   Reach reach{runner.gpu};
   Arena* arena = nullptr;  // the arena of the last extent

@@ -48,6 +48,7 @@ struct Launch {
   GlobalDeviceId remote_device;  // the other end
   uint64_t tag = 0;              // kReceive, kSend: unique among this peer pair's transfers
   int32_t priority = 0;          // see FairQueue
+  bool prompt = false;           // TransferSpec::prompt of the receive
   uint64_t bytes = 0;
   Layout layout;         // ours
   Layout remote_layout;  // kCopy: of the source

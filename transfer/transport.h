@@ -93,6 +93,7 @@ struct TransportOp {
   TransferId transfer;
   uint32_t attempt = 0;
   int32_t priority = 0;  // see FairQueue
+  bool prompt = false;   // see TransferSpec
   LaunchRole role = LaunchRole::kCopy;
   PeerId peer;
   GlobalDeviceId remote_device;

@@ -122,6 +122,9 @@ struct TransferSpec {
   // Prepared: the half stays after it is matched, and is fired again and again until it is ended.
   // When one half of its prepared batch ends, all of the batch do.
   bool prepared = false;
+  // A job waits for this half alone: its end is told of as soon as its bytes have come, not together
+  // with that of transfers behind it.
+  bool prompt = false;
   // Id of a transfer that this half belongs to, such as the file's first chunk. While that transfer
   // is in flight here, drains of either end accept this half, and it waits for its partner. 0:
   // none.

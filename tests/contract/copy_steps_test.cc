@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/contract/rig.h"
+#include "tests/contract/stepped_copier.h"
 #include "transfer/local/copy_transport.h"
 
 namespace ferry {
@@ -16,31 +17,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr uint64_t kStep = uint64_t{16} << 20;
+constexpr uint64_t kStep = uint64_t{64} << 20;
 constexpr uint64_t kTurn = kStep / CopyTransport::kTurns;
-
-// Notes the bytes of each step.
-class SteppedCopier : public Copier {
- public:
-  explicit SteppedCopier(std::vector<size_t>& steps) : steps_(steps) {}
-  const Limits& limits() const override { return limits_; }
-  void Start(absl::Span<const CopyPiece> pieces) override {
-    size_t bytes = 0;
-    for (const CopyPiece& piece : pieces) bytes += piece.size;
-    steps_.push_back(bytes);
-    ++under_way_;
-  }
-  std::optional<absl::Status> TakeOver() override {
-    if (under_way_ == 0) return std::nullopt;
-    --under_way_;
-    return absl::OkStatus();
-  }
-
- private:
-  const Limits limits_ = {kStep, 1024, 1};
-  std::vector<size_t>& steps_;
-  int under_way_ = 0;
-};
 
 class CopyStepsTest : public ::testing::Test {
  protected:
@@ -65,11 +43,20 @@ class CopyStepsTest : public ::testing::Test {
     });
   }
 
+  // Once all is answered: the bytes of each step.
+  std::vector<size_t> Steps() {
+    std::vector<size_t> all;
+    lane_.RunAndWait([&] {
+      for (const SteppedCopier::Step& step : steps_) all.push_back(step.bytes);
+    });
+    return all;
+  }
+
   const std::unique_ptr<std::byte[]> bytes_{new std::byte[2 * kStep]};  // not touched
-  std::vector<size_t> steps_;
+  std::vector<SteppedCopier::Step> steps_;
   Answers answers_;
   Lane lane_{"copy-steps", absl::ZeroDuration()};
-  CopyTransport transport_{lane_, std::make_unique<SteppedCopier>(steps_), answers_.Sink(),
+  CopyTransport transport_{lane_, std::make_unique<SteppedCopier>(kStep, steps_), answers_.Sink(),
                            nullptr};
 };
 
@@ -77,11 +64,10 @@ TEST_F(CopyStepsTest, WhatIsSmallHasStepsOfItsOwn) {
   Launch(
       {Op(Id(1, 1), 2 * kStep), Op(Id(2, 1), 4096), Op(Id(2, 2), 8192), Op(Id(3, 1), 2 * kStep)});
   answers_.AwaitCount(4);
-  lane_.RunAndWait([&] {
-    // Which of them share one is the queue's affair.
-    for (const size_t step : steps_) EXPECT_EQ(step % kTurn == 0, step > 4096 + 8192) << step;
-    EXPECT_EQ(std::accumulate(steps_.begin(), steps_.end(), size_t{0}), 4 * kStep + 4096 + 8192);
-  });
+  const std::vector<size_t> steps = Steps();
+  // Which of them share one is the queue's affair.
+  for (const size_t step : steps) EXPECT_EQ(step % kTurn == 0, step > 4096 + 8192) << step;
+  EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), size_t{0}), 4 * kStep + 4096 + 8192);
   const std::vector<TransferId> order = answers_.order();
   EXPECT_THAT(std::vector(order.begin(), order.begin() + 2), ElementsAre(Id(2, 1), Id(2, 2)));
 }
@@ -89,7 +75,20 @@ TEST_F(CopyStepsTest, WhatIsSmallHasStepsOfItsOwn) {
 TEST_F(CopyStepsTest, LargeOnesOfTwoSessionsShareEveryStep) {
   Launch({Op(Id(1, 1), 2 * kStep), Op(Id(2, 1), 2 * kStep)});
   answers_.AwaitCount(2);
-  lane_.RunAndWait([&] { EXPECT_THAT(steps_, ElementsAre(kStep, kStep, kStep, kStep)); });
+  EXPECT_THAT(Steps(), ElementsAre(kStep, kStep, kStep, kStep));
+}
+
+// A job has its parts one by one, but for what is so small that a step of its own would cost more.
+TEST_F(CopyStepsTest, AStepEndsWithWhatIsPrompt) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  std::vector<TransportOp> ops;
+  for (const uint64_t mib : {2, 24, 24, 4, 24}) {
+    ops.push_back(Op(Id(1, ops.size() + 1), mib * kMiB));
+    ops.back().prompt = ops.size() <= 3;
+  }
+  Launch(std::move(ops));
+  answers_.AwaitCount(5);
+  EXPECT_THAT(Steps(), ElementsAre(26 * kMiB, 24 * kMiB, 28 * kMiB));
 }
 
 }  // namespace

@@ -99,6 +99,7 @@ void CopyTransport::StartStep() {
     queue_.Serve(taken);
     ++op->steps;
     step.push_back(op);
+    if (op->op.prompt && !op->waiting() && limits.bytes - room >= kPromptBytes) break;
   }
   steps_.push_back(std::move(step));
   copier_->Start(pieces_);

@@ -183,6 +183,7 @@ void DestinationRules::LaunchPair(Posted& receive, Route route) {
   launch.remote_device = receive.spec.key.source;
   launch.bytes = receive.spec.bytes;
   launch.priority = PriorityOf(receive, source);
+  launch.prompt = receive.spec.prompt;
   launch.layout = receive.spec.layout;
   if (agreed) {
     launch.tag = next_tag_++;
