@@ -87,13 +87,14 @@ Case Quantised(int parts) {
   const uint64_t all = kBytes / 2 / 8192;
   const std::string elements = absl::StrCat("f8e4m3fn[", all, ",8192]");
   const std::string scales = absl::StrCat("f8e8m0fnu[", all, ",256]");
+  // Scales first, which are small: a part is there when its elements are.
   made.sender =
       absl::StrCat("program 1\nbuffer @x read ", kBytes, "\n%x = input @x : bf16[", all,
                    ",8192]\n%q, %s = quantize_block %x block=32 : ", elements, ", ", scales,
-                   "\nsend %q", Travels(made, "q"), "\nsend %s", Travels(made, "s"), "\n");
+                   "\nsend %s", Travels(made, "s"), "\nsend %q", Travels(made, "q"), "\n");
   made.receiver =
-      absl::StrCat("program 1\nbuffer @x write ", kBytes, "\n%q = recv", Travels(made, "q"), " : ",
-                   elements, "\n%s = recv", Travels(made, "s"), " : ", scales,
+      absl::StrCat("program 1\nbuffer @x write ", kBytes, "\n%s = recv", Travels(made, "s"), " : ",
+                   scales, "\n%q = recv", Travels(made, "q"), " : ", elements,
                    "\n%x = dequantize_block %q, %s : bf16[", all, ",8192]\nstore @x, %x\n");
   made.travels = {{"q", PartOf(made) / 2}, {"s", PartOf(made) / 64}};
   const std::string size = absl::StrCat(" ", PartOf(made), "\n");
@@ -170,8 +171,10 @@ struct End {
 
 class FusedBench {
  public:
-  FusedBench(const GpuDriver& driver, End& from, End& to, int rounds)
-      : driver_(driver), from_(from), to_(to), rounds_(rounds) {}
+  FusedBench(const GpuDriver& driver, End& from, End& to, int route, int rounds)
+      : driver_(driver), from_(from), to_(to), rounds_(rounds) {
+    by_.route = route;
+  }
 
   // Posted: each end runs one program, which sends or receives all parts by itself.
   absl::Status RunPosted(const Case& made, Report& report) {
@@ -188,9 +191,9 @@ class FusedBench {
     ASSIGN_OR_RETURN(Joined here, Join(made, made.part_sender, from_, to_, true));
     ASSIGN_OR_RETURN(Joined there, Join(made, made.part_receiver, to_, from_, false));
     Result<Prepared> receive =
-        to_.session.PrepareReceive(to_.device, {WholeFrom(from_, to_, "prepared")});
+        to_.session.PrepareReceive(to_.device, {WholeFrom(from_, to_, "prepared")}, by_);
     Result<Prepared> send =
-        from_.session.PrepareSend(from_.device, {WholeFrom(to_, from_, "prepared")});
+        from_.session.PrepareSend(from_.device, {WholeFrom(to_, from_, "prepared")}, by_);
     RETURN_IF_ERROR(FromFerry(receive.status()));
     RETURN_IF_ERROR(FromFerry(send.status()));
     return Compare(
@@ -216,7 +219,7 @@ class FusedBench {
     }
     RETURN_IF_ERROR(Check(made, fused));
     Row row;
-    row.name = absl::StrCat(made.name, ", ", how);
+    row.name = absl::StrCat(made.name, ", ", how, ", ", tools::RouteText(by_.route));
     row.unit = "GB/s";
     row.warm = tools::GigabytesPerSecond(kBytes, tools::Median(of_fused));
     row.peer = absl::StrCat("plain, ", how);
@@ -238,9 +241,9 @@ class FusedBench {
     const std::string key = absl::StrCat("plain/", ++number_);
     const int64_t start = tools::MonotonicNanoseconds();
     Result<Batch> receives = to_.session.Receive(
-        to_.device, {Transfer(from_.device, key, {to_.arena.Range(0, kBytes)})});
+        to_.device, {Transfer(from_.device, key, {to_.arena.Range(0, kBytes)})}, by_);
     Result<Batch> sends = from_.session.Send(
-        from_.device, {Transfer(to_.device, key, {from_.arena.Range(0, kBytes)})});
+        from_.device, {Transfer(to_.device, key, {from_.arena.Range(0, kBytes)})}, by_);
     absl::Duration took;
     RETURN_IF_ERROR(Await(start, receives, sends, took));
     return took;
@@ -257,8 +260,8 @@ class FusedBench {
     const ProgramRun there = RunOf(receives, to_, from_, suffix);
     const ProgramRun here = RunOf(sends, from_, to_, suffix);
     const int64_t start = tools::MonotonicNanoseconds();
-    Result<Batch> receiving = RunPrograms(to_.session, to_.device, {there});
-    Result<Batch> sending = RunPrograms(from_.session, from_.device, {here});
+    Result<Batch> receiving = RunPrograms(to_.session, to_.device, {there}, by_);
+    Result<Batch> sending = RunPrograms(from_.session, from_.device, {here}, by_);
     absl::Duration took;
     RETURN_IF_ERROR(Await(start, receiving, sending, took));
     return took;
@@ -291,8 +294,8 @@ class FusedBench {
       return all;
     }
   };
-  static absl::StatusOr<Joined> Join(const Case& made, const std::string& text, End& end,
-                                     const End& other, bool sends) {
+  absl::StatusOr<Joined> Join(const Case& made, const std::string& text, End& end, const End& other,
+                              bool sends) {
     Joined joined;
     const bool computes = !text.empty();
     if (computes) {
@@ -312,8 +315,8 @@ class FusedBench {
                                std::vector<Range>{computes ? end.travels.Range(at, bytes) : part});
         at += bytes;
       }
-      Result<Prepared> prepared = sends ? end.session.PrepareSend(end.device, transfers)
-                                        : end.session.PrepareReceive(end.device, transfers);
+      Result<Prepared> prepared = sends ? end.session.PrepareSend(end.device, transfers, by_)
+                                        : end.session.PrepareReceive(end.device, transfers, by_);
       if (!prepared.ok()) return FromFerry(prepared.status());
       joined.transfers.push_back(std::make_unique<Prepared>(*std::move(prepared)));
       if (!computes) continue;
@@ -374,16 +377,18 @@ class FusedBench {
   End& from_;
   End& to_;
   const int rounds_;
+  PostOptions by_;
   int number_ = 0;
   std::vector<uint32_t> sample_;
 };
 
 }  // namespace
 
-absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int rounds, Report& report) {
+absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int route, int rounds,
+                          Report& report) {
   ASSIGN_OR_RETURN(End from, End::Open(nodes, 0));
   ASSIGN_OR_RETURN(End to, End::Open(nodes, 1));
-  FusedBench bench(driver, from, to, rounds);
+  FusedBench bench(driver, from, to, route, rounds);
   for (const auto& make : {Quantised, Reduced}) {
     for (const int parts : {1, 8}) RETURN_IF_ERROR(bench.RunPosted(make(parts), report));
     for (const int parts : {1, 8, 16, 32}) RETURN_IF_ERROR(bench.RunPrepared(make(parts), report));

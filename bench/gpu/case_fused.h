@@ -12,8 +12,8 @@
 namespace ferry::bench {
 
 // From the first node's GPU, which is the driver's device 0, to the second's, which is device 1, by
-// the route that the daemons choose. `rounds`: alternations of each program with the transfer.
-absl::Status MeasureFused(const testing::GpuDriver& driver, Nodes& nodes, int rounds,
+// `route` (FERRY_ROUTE_...). `rounds`: alternations of each program with the transfer.
+absl::Status MeasureFused(const testing::GpuDriver& driver, Nodes& nodes, int route, int rounds,
                           Report& report);
 
 }  // namespace ferry::bench

@@ -17,7 +17,7 @@ namespace ferry::bench {
 
 // "memory" must come before anything has used the daemons; "comms" and "cliques" are for `nccl`
 // only; "programs" and "jobs", which need no route, are measured with `local`, "fused" with
-// `mapped`.
+// `mapped` and `nccl`.
 inline const std::vector<std::string> kGpuCases = {
     "memory", "large",   "latency", "many",     "sharing", "load", "loss",
     "comms",  "cliques", "peers",   "programs", "jobs",    "fused"};

@@ -93,9 +93,10 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     if (route == FERRY_ROUTE_LOCAL) {
       RETURN_IF_ERROR(MeasureWithin(settings, *driver, nodes, report));
     }
-    if (route == FERRY_ROUTE_MAPPED && absl::c_linear_search(settings.cases, "fused")) {
-      const CaseWatch watch("fused");
-      RETURN_IF_ERROR(MeasureFused(*driver, nodes, settings.rounds, report));
+    const bool fuses = route == FERRY_ROUTE_MAPPED || route == FERRY_ROUTE_NCCL;
+    if (fuses && absl::c_linear_search(settings.cases, "fused")) {
+      const CaseWatch watch(absl::StrCat("fused ", name));
+      RETURN_IF_ERROR(MeasureFused(*driver, nodes, route, settings.rounds, report));
     }
   }
   if (absl::c_count(settings.routes, "nccl") == 0) return absl::OkStatus();
