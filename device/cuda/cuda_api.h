@@ -65,6 +65,8 @@ namespace ferry {
   X(cuModuleLoadData)                       \
   X(cuModuleUnload)                         \
   X(cuModuleGetFunction)                    \
+  X(cuFuncGetAttribute)                     \
+  X(cuFuncSetAttribute)                     \
   X(cuLaunchKernel)                         \
   X(cuLaunchKernelEx)                       \
   X(cuMemHostAlloc)                         \

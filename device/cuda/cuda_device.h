@@ -114,6 +114,9 @@ class CudaDevice {
   // a context is open; else nothing.
   std::optional<uint64_t> FreeBytes();
 
+  // Whether its copiers have steps under way that they have not reported. Any thread.
+  bool copying() const { return copies_.load(std::memory_order_relaxed) > 0; }
+
   // Makes the copier for one use; each use once. For the lane. `sms_busy`, if given, is called on
   // the lane when a kernel of the copier came late: the SMs count as busy until that time (SmLoad).
   std::unique_ptr<Copier> MakeCopier(CopyUse use, std::function<void(absl::Time)> sms_busy = {});
@@ -158,6 +161,7 @@ class CudaDevice {
   static constexpr size_t kCopyEngines = 4;  // by CopyUse
   // By CopyUse; the last one is for the memories' own use.
   std::unique_ptr<CudaEngine> engines_[kCopyEngines + 1];
+  std::atomic<int> copies_{0};
   absl::Span<std::byte> staging_;
   bool staging_registered_ = false;
 };

@@ -3,6 +3,7 @@
 // while something holds the context, by the thread that has it current (CudaStream::MakeCurrent).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -27,11 +28,25 @@ class CudaKernel {
   CudaKernel(const CudaKernel&) = delete;
   CudaKernel& operator=(const CudaKernel&) = delete;
 
+  // So many threads share a multiprocessor, about, of a kernel that runs beside copies of its GPU.
+  static constexpr uint32_t kThreadsBesideCopies = 768;
+  // Bytes of dynamic shared memory that have no more blocks of `threads` threads on a
+  // multiprocessor than kThreadsBesideCopies says; 0 if none are needed, or none do.
+  uint32_t SharedBesideCopies(uint32_t threads) const;
+
  private:
   friend class CudaStream;
   explicit CudaKernel(const CudaApi& api) : api_(api) {}
+  // Asks what SharedBesideCopies needs, and lets the kernel have as much shared memory.
+  void AskForShared(int ordinal);
 
   const CudaApi& api_;
+  // Bytes of shared memory: all of a multiprocessor, what each block has on top of its own, and
+  // what a block of this kernel may have beside what it has anyway. 0: not known.
+  int of_multiprocessor_ = 0;
+  int of_block_ = 0;
+  int most_ = 0;
+  int own_ = 0;
   CUmod_st* module_ = nullptr;
   CUfunc_st* function_ = nullptr;
 };

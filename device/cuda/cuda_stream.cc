@@ -247,7 +247,7 @@ absl::Status CudaStream::Report(uint64_t value) {
 }
 
 absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
-                                absl::Span<void* const> arguments) {
+                                absl::Span<void* const> arguments, bool beside_copies) {
   home_.Check();
   CUlaunchAttribute early = {};
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -257,6 +257,7 @@ absl::Status CudaStream::Launch(const CudaKernel& kernel, uint64_t blocks, uint3
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = threads;
   config.blockDimY = config.blockDimZ = 1;
+  if (beside_copies) config.sharedMemBytes = kernel.SharedBesideCopies(threads);
   config.hStream = parts_->stream;
   config.attrs = &early;
   config.numAttrs = 1;

@@ -92,8 +92,11 @@ class CudaStream {
   // begin while the one ahead of it in the stream runs (CUDA: programmatic dependent launch), so
   // that its blocks wait on the GPU: it must touch no memory before it has waited for that one
   // (griddepcontrol.wait), as all kernels do that Ferry writes (compute/cuda/kernels/ferry.cuh).
+  // `beside_copies`: fewer of its blocks run at a time. Where they saturate the GPU's memory, a
+  // copy from another GPU takes 1.3 times as long while they run; with fewer of them it takes as
+  // long as alone, and the kernel 1.1 times as long (docs/measured-facts.md).
   absl::Status Launch(const CudaKernel& kernel, uint64_t blocks, uint32_t threads,
-                      absl::Span<void* const> arguments);
+                      absl::Span<void* const> arguments, bool beside_copies = false);
   // marked(): how many marks were made. Reached(): asks how many of them are reached.
   uint64_t marked() const { return marked_; }
   absl::StatusOr<uint64_t> Reached();

@@ -89,6 +89,25 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (attribute != CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) return CUDA_ERROR_NOT_SUPPORTED;
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_ERROR_NOT_SUPPORTED;
+  if (value < 0 || value > (227 << 10)) return CUDA_ERROR_INVALID_VALUE;
+  function->most_shared = static_cast<unsigned>(value);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments,
                           void** extra) {
   for (unsigned i = 0; i < config->numAttrs; ++i) {
@@ -104,7 +123,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned threads,
-                        unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
+                        unsigned, unsigned, unsigned shared, CUstream stream, void** arguments,
+                        void**) {
   State& state = Get();
   std::lock_guard lock(state.mutex);
   CUstream_st* found = nullptr;
@@ -112,6 +132,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
   if (state.modules.count(function->module) == 0) return CUDA_ERROR_INVALID_HANDLE;
   if (function->module->context != found->context) return CUDA_ERROR_INVALID_CONTEXT;
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+  if (shared > function->most_shared) return CUDA_ERROR_INVALID_VALUE;
+  if (shared > 0) ++state.shared_launches;
   if (function->module->kernel != nullptr) {
     return LaunchHostKernel(*found, function->module->kernel, blocks, threads, arguments);
   }

@@ -98,6 +98,7 @@ struct CUmod_st {
 };
 struct CUfunc_st {
   CUmodule module = nullptr;
+  unsigned most_shared = 48 << 10;  // bytes of dynamic shared memory that a launch may ask for
 };
 
 struct CUevent_st {
@@ -166,6 +167,7 @@ struct State {
   uint64_t flushing_waits = 0;  // guarded by `mutex`
   std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0}, waits{0};
   std::atomic<uint64_t> early_launches{0};
+  std::atomic<uint64_t> shared_launches{0};
 };
 
 State& Get();
