@@ -122,8 +122,9 @@ struct TransferSpec {
   // Prepared: the half stays after it is matched, and is fired again and again until it is ended.
   // When one half of its prepared batch ends, all of the batch do.
   bool prepared = false;
-  // A job waits for this half alone: its end is told of as soon as its bytes have come, not together
-  // with that of transfers behind it.
+  // Receives: a job waits for this half alone. On the one-sided routes its end is told of when its
+  // bytes have come, and not together with that of transfers behind it (CopyTransport::kPromptBytes
+  // says of how many bytes on).
   bool prompt = false;
   // Id of a transfer that this half belongs to, such as the file's first chunk. While that transfer
   // is in flight here, drains of either end accept this half, and it waits for its partner. 0:

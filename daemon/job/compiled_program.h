@@ -4,6 +4,7 @@
 // cache, and by jobs that run it after the cache has dropped it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -88,6 +89,11 @@ struct CompiledProgram {
   // constant buffers.
   uint64_t from_constants_bytes() const { return host ? host->from_constants_bytes() : 0; }
   // The first step of a section.
+  // Whether it receives by itself.
+  bool receives() const {
+    return std::any_of(transfers.begin(), transfers.end(),
+                       [](const compute::PlanTransfer& transfer) { return !transfer.sends; });
+  }
   size_t BeginOf(size_t section) const { return section == 0 ? 0 : sections[section - 1].end; }
   // The first section, from `section` on, that awaits a transfer that is not `over`, by index; the
   // number of sections if there is none.

@@ -82,8 +82,7 @@ absl::Status GpuComputer::Do(const Run& run) {
                                             .scratch = run.scratch,
                                             .may_go_on = run.may_go_on,
                                             .step_over = run.step_over,
-                                            .transfers = run.transfers,
-                                            .sending = run.sending,
+                                            .receives = run.receives,
                                             .may_lag = run.may_lag},
                                            aside);
   run.aside.put = aside.put;

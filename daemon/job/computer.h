@@ -47,9 +47,7 @@ class Computer : public ScratchMaker {
     compute::RunControl::MayGoOn may_go_on;
     compute::HostProgram::FromConstants* from_constants = nullptr;
     compute::HostProgram::Aside& aside;
-    // As in GpuMachine::Work.
-    bool transfers = false;
-    bool sending = false;
+    bool receives = false;  // see GpuMachine::Work
     // Whether Do may return before the sections are over. Their buffers and scratch must stay until
     // then; runs that are under way may have the same scratch.
     bool may_lag = false;

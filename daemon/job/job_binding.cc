@@ -272,7 +272,7 @@ class RunTransfers {
     spec.uid = batch_.specs[run_].uid;
     spec.deadline = batch_.specs[run_].deadline;
     spec.defined = false;
-    spec.prompt = true;
+    spec.prompt = !transfer.sends;
     spec.record_bytes = RecordBytesOf(spec.key, spec.layout);
     return spec;
   }

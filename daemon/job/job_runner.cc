@@ -167,10 +167,10 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   if (aside_run != nullptr) aside = std::move(aside_run->aside);
   aside.wanted = [&slice] { return slice.IsOver(); };
   // A run that was put aside has scratch of its own, which goes when it is over.
-  const absl::Status status = computer_->Do(
-      {job.id, job.account.uid, job.program, job.sections, job.memory, scratch, job.step_over,
-       may_go_on, job.from_constants, aside, job.joined || !job.program.transfers.empty(),
-       job.sending, aside_run == nullptr});
+  const absl::Status status =
+      computer_->Do({job.id, job.account.uid, job.program, job.sections, job.memory, scratch,
+                     job.step_over, may_go_on, job.from_constants, aside,
+                     job.receives || job.program.receives(), aside_run == nullptr});
   if (!status.ok() || !aside.put) {
     LetGo(job.id, aside_run);
     return status;
@@ -361,15 +361,6 @@ void JobRunner::Forget(const ArmedJob& armed) {
   kept_bytes_ -= bytes;
 }
 
-bool JobRunner::IsSending(const Batch& batch) {
-  for (const std::unique_ptr<ArmedJob>& armed : batch.jobs) {
-    for (const Joint& joint : armed->job.joints) {
-      if (joint.sends && joint.batch->Wants(joint.batch->firings() + 1)) return true;
-    }
-  }
-  return false;
-}
-
 void JobRunner::Fire(ArmedJob& armed) {
   const PreparedJob& job = armed.job;
   if (armed.aside_run == nullptr) armed.batch.words.Begin(armed.over + 1);
@@ -394,8 +385,8 @@ void JobRunner::Fire(ArmedJob& armed) {
                 .stop = job.stop,
                 .from_constants = armed.from_constants ? &*armed.from_constants : nullptr,
                 .account = job.account,
-                .joined = !job.joints.empty(),
-                .sending = IsSending(armed.batch)},
+                .receives = std::any_of(job.joints.begin(), job.joints.end(),
+                                        [](const Joint& joint) { return !joint.sends; })},
                armed.aside_run, run);
   if (run.number > 0) {
     under_way_.push_back(std::move(run));

@@ -148,8 +148,7 @@ class JobRunner : public Poller {
     const std::atomic<bool>* others = nullptr;  // whether posted jobs of other sessions wait
     compute::HostProgram::FromConstants* from_constants = nullptr;
     Account account = {};
-    bool joined = false;   // to batches of transfers, as its batch is, or a job of it
-    bool sending = false;  // some of what its batch is joined to is being sent
+    bool receives = false;  // whether it is joined to transfers that receive
   };
   // `left`: the work that is left if the job was put aside (the status is OK then), else 0.
   // RESOURCE_EXHAUSTED/DEVICE_MEMORY if there was no memory to lend. CANCELLED, with how far it
@@ -254,8 +253,6 @@ class JobRunner : public Poller {
   bool IsOverQuota(const Batch& batch) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
-  // Whether bytes that firings of the batch have sent may still be on their way.
-  static bool IsSending(const Batch& batch);
   // Begins a firing, or goes on with it.
   void Fire(ArmedJob& armed);
   // A firing is over, of which the last part took so long.

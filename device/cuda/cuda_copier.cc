@@ -43,7 +43,7 @@ void CudaCopier::Start(absl::Span<const CopyPiece> pieces) {
   for (const CopyPiece& piece : pieces) step.bytes += piece.size;
   step.refused = StartPieces(pieces, step, now);
   choice_.OnStepBegun(step.bytes, step.tells, now);
-  device_.copies_.fetch_add(1, std::memory_order_relaxed);
+  if (counts_) device_.copies_.fetch_add(1, std::memory_order_relaxed);
   // Behind a refusal too: pieces before it are under way.
   const CUresult recorded =
       api.cuEventRecord(engine.events[begun_ % CudaEngine::kSteps], engine.streams[begun_ % 2]);
@@ -118,7 +118,7 @@ std::optional<absl::Status> CudaCopier::TakeOver() {
   const absl::Time known = choice_.sms().busy_until();
   if (!step.empty) {
     choice_.OnStepOver(step.bytes, step.tells, now);
-    device_.copies_.fetch_sub(1, std::memory_order_relaxed);
+    if (counts_) device_.copies_.fetch_sub(1, std::memory_order_relaxed);
   }
   if (sms_busy_ && choice_.sms().busy_until() != known) sms_busy_(choice_.sms().busy_until());
   size_.OnOver(step.bytes, now);

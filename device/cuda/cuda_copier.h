@@ -14,13 +14,12 @@
 #include "absl/time/time.h"
 #include "base/home.h"
 #include "device/copier.h"
+#include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_engine.h"
 #include "device/cuda/cuda_gather.h"
 #include "device/cuda/step_size.h"
 
 namespace ferry {
-
-class CudaDevice;
 
 class CudaCopier : public Copier {
  public:
@@ -43,6 +42,9 @@ class CudaCopier : public Copier {
 
   CudaDevice& device_;
   const size_t engine_;
+  // Whether it counts as copying: CudaDevice::copying.
+  const bool counts_ = engine_ == static_cast<size_t>(CopyUse::kTransfers) ||
+                       engine_ == static_cast<size_t>(CopyUse::kPrepared);
   const std::function<void(absl::Time)> sms_busy_;
   uint64_t begun_ = 0;
   uint64_t over_ = 0;

@@ -114,7 +114,8 @@ class CudaDevice {
   // a context is open; else nothing.
   std::optional<uint64_t> FreeBytes();
 
-  // Whether its copiers have steps under way that they have not reported. Any thread.
+  // Whether copiers of kTransfers and kPrepared have steps under way that were not reported. Any
+  // thread.
   bool copying() const { return copies_.load(std::memory_order_relaxed) > 0; }
 
   // Makes the copier for one use; each use once. For the lane. `sms_busy`, if given, is called on

@@ -29,6 +29,8 @@ class CudaKernel {
   CudaKernel& operator=(const CudaKernel&) = delete;
 
   // So many threads share a multiprocessor, about, of a kernel that runs beside copies of its GPU.
+  // Of 512, 768, 1,024, 1,536 and 2,048 this is best where bytes are dequantised or added on
+  // arrival (docs/performance.md, "In parts, with transfers").
   static constexpr uint32_t kThreadsBesideCopies = 768;
   // Bytes of dynamic shared memory that have no more blocks of `threads` threads on a
   // multiprocessor than kThreadsBesideCopies says; 0 if none are needed, or none do.

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -177,41 +179,76 @@ TEST_F(PreparedTest, WhoStoresAheadIsServedFiringByFiring) {
   EXPECT_EQ(sender_.Over(0), 300u);
 }
 
-// Sessions have steps in turn. Of session 1 the small firing is first, then come the others in the
-// order in which they began, whatever order they were armed in, and each to its end.
-TEST_F(PreparedTest, WhatBeganFirstIsOverFirst) {
-  constexpr uint64_t kStep = uint64_t{2} << 20;
-  std::atomic<bool> held = true;
-  std::vector<SteppedCopier::Step> steps;
-  LaneEnd lane(std::make_unique<SteppedCopier>(kStep, steps, &held));
+// Firings with names, of sessions, on a lane that copies nothing.
+class PreparedOrderTest : public PreparedTest {
+ protected:
+  static constexpr uint64_t kStep = uint64_t{2} << 20;
   struct Firing {
     char name;
     uint32_t session;
     uint64_t bytes;
   };
-  const Firing firings[] = {
-      {'s', 1, 4096}, {'b', 1, 2 * kStep}, {'a', 1, 3 * kStep}, {'o', 2, 2 * kStep}};
-  std::vector<TransportOp> ops;
-  for (uint64_t i = 0; i < 4; ++i) {
-    TransportOp op = Op(0, Local(receiver_.Prepare(1), sender_.Prepare(1)));
-    op.transfer = MakeTransferId(SessionId(firings[i].session), i + 1);
-    ops.push_back(Copies(std::move(op), to_.data(), from_.data() + i, firings[i].bytes));
-  }
-  lane.Arm(std::move(ops));
-  for (const uint32_t number : {2u, 1u, 3u, 0u}) {
-    sender_.Fire(number, 1);
-    receiver_.Fire(number, 1);
-    for (int i = 0; i < 2; ++i) lane.lane.RunAndWait([] {});  // the lane looks in between
-  }
-  held = false;
-  for (uint32_t number = 0; number < 4; ++number) receiver_.AwaitOver(number, 1);
-  std::string order;
-  lane.lane.RunAndWait([&] {
-    for (const SteppedCopier::Step& step : steps) {
-      order += firings[(step.source - from_.data()) % 4].name;
+  void Arm(std::vector<Firing> firings) {
+    firings_ = std::move(firings);
+    std::vector<TransportOp> ops;
+    for (uint64_t i = 0; i < firings_.size(); ++i) {
+      TransportOp op = Op(0, Local(receiver_.Prepare(1), sender_.Prepare(1)));
+      op.transfer = MakeTransferId(SessionId(firings_[i].session), i + 1);
+      ops.push_back(Copies(std::move(op), to_.data(), from_.data() + i, firings_[i].bytes));
     }
-  });
-  EXPECT_EQ(order, "aosoaabb");
+    stepped_.Arm(std::move(ops));
+  }
+  // Fires these, by their names. No step is over before Order().
+  void Fire(const std::string& names) {
+    for (const char name : names) {
+      const auto number = static_cast<uint32_t>(
+          std::find_if(firings_.begin(), firings_.end(),
+                       [&](const Firing& firing) { return firing.name == name; }) -
+          firings_.begin());
+      sender_.Fire(number, 1);
+      receiver_.Fire(number, 1);
+    }
+  }
+  // The firings' names, by step.
+  std::string Order() {
+    held_ = false;
+    for (uint32_t number = 0; number < firings_.size(); ++number) receiver_.AwaitOver(number, 1);
+    std::string order;
+    stepped_.lane.RunAndWait([&] {
+      for (const SteppedCopier::Step& step : steps_) {
+        order += firings_[static_cast<size_t>(step.source - from_.data()) % kStep].name;
+      }
+    });
+    return order;
+  }
+
+  std::atomic<bool> held_ = true;
+  std::vector<SteppedCopier::Step> steps_;
+  std::vector<Firing> firings_;
+  LaneEnd stepped_{std::make_unique<SteppedCopier>(kStep, steps_, &held_)};
+};
+
+// Sessions have steps in turn. Each firing of session 1 is carried out to its end, in the order in
+// which they began, whatever order they were armed in; but the small one comes early.
+TEST_F(PreparedOrderTest, WhatBeganFirstIsOverFirst) {
+  Arm({{'s', 1, 4096}, {'b', 1, 2 * kStep}, {'a', 1, 3 * kStep}, {'o', 2, 2 * kStep}});
+  for (const char* const name : {"a", "b", "o", "s"}) {
+    Fire(name);
+    for (int i = 0; i < 2; ++i) stepped_.lane.RunAndWait([] {});  // the lane looks in between
+  }
+  EXPECT_EQ(Order(), "aosoaabb");
+}
+
+TEST_F(PreparedOrderTest, OfFiringsThatAreFoundInOneLookTheFirstArmedIsFirst) {
+  Arm({{'a', 1, 2 * kStep}, {'b', 1, 2 * kStep}, {'c', 1, 2 * kStep}});
+  stepped_.lane.RunAndWait([&] { Fire("cba"); });  // meanwhile the lane does not look
+  EXPECT_EQ(Order(), "aabbcc");
+}
+
+TEST_F(PreparedOrderTest, ALargeFiringGoesOnAmongManySmallOnes) {
+  Arm({{'s', 1, 4096}, {'t', 1, 4096}, {'u', 1, 4096}, {'a', 1, 3 * kStep}});
+  stepped_.lane.RunAndWait([&] { Fire("stua"); });
+  EXPECT_EQ(Order(), "sataua");
 }
 
 TEST_F(PreparedTest, AnAbortIsAnsweredOnceAndNothingFiresAfterwards) {

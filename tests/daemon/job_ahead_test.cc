@@ -118,12 +118,13 @@ class JobAheadTest : public ::testing::Test {
   }
   // Prepares a batch of so many runs of the program, and asks for its first firing.
   PreparedBatch& Fire(const std::shared_ptr<const CompiledProgram>& program, uint32_t runs,
-                      const std::atomic<bool>* stop = nullptr) {
+                      const std::atomic<bool>* stop = nullptr,
+                      const std::vector<Joint>& joints = {}) {
     batch_ = pages_->Prepare(kBatch, runs);
     std::vector<JobRunner::PreparedJob> jobs;
     for (uint32_t i = 0; i < runs; ++i) {
       buffers_.push_back(Bind(*program));
-      jobs.push_back({Next(), 0, program, buffers_.back(), {}, stop});
+      jobs.push_back({Next(), 0, program, buffers_.back(), joints, stop});
     }
     runner_->Arm(*batch_, std::move(jobs));
     batch_->Define(1);
@@ -140,7 +141,7 @@ class JobAheadTest : public ::testing::Test {
 
   compute::KernelStore store_{{{.program = FERRY_COMPILE, .nvrtc = FAKE_NVRTC_LIBRARY}, {}, "", 0}};
   std::unique_ptr<TimelinePages> pages_ = *TimelinePages::Create();
-  std::unique_ptr<PreparedBatch> batch_;
+  std::unique_ptr<PreparedBatch> batch_, received_;
   std::unique_ptr<CudaDevice> device_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<JobRunner> runner_;
@@ -179,6 +180,25 @@ TEST_F(JobAheadTest, KernelsMayBeginBeforeTheOneAheadIsOver) {
   PollUntilIdle();
   EXPECT_EQ(Counts().launches - before.launches, 3u);
   EXPECT_EQ(Counts().early_launches - before.early_launches, 3u);
+}
+
+TEST_F(JobAheadTest, AFiringThatIsJoinedToReceivesLeavesRoomForCopies) {
+  const auto program = Compile(Doublings(1));
+  RunFirst(program);
+  const std::unique_ptr<Copier> copier = device_->MakeCopier(CopyUse::kPrepared);
+  copier->Start({{memory_->data(), memory_->data(), 8}});  // under way until it is taken
+  const uint64_t before = Counts().shared_bytes;
+  Run(program);
+  PollUntilIdle();
+  EXPECT_EQ(Counts().shared_bytes, before) << "nothing of it travels";
+  received_ = pages_->Prepare(kBatch + 1, 1);
+  received_->Arm();
+  received_->Define(1);
+  received_->Over(1, 1);
+  const PreparedBatch& batch = Fire(program, 1, nullptr, {{.batch = received_.get()}});
+  PollWhile([&] { return !batch.IsOver(1); });
+  EXPECT_GT(Counts().shared_bytes, before);
+  PollWhile([&] { return !copier->TakeOver().has_value(); });
 }
 
 TEST_F(JobAheadTest, ABatchOfRunsIsQueuedUpToItsBoundAndWaitsForNone) {

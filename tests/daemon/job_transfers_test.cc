@@ -36,6 +36,8 @@ TEST_F(JobTransfersTest, TransfersArePostedWithTheJobAndBeginInTheirTurn) {
   EXPECT_THAT(sent.shape.dims, ElementsAre(16));
   EXPECT_FALSE(sent.defined);
   EXPECT_EQ(sent.route, Route::kMapped);
+  EXPECT_FALSE(sent.prompt);
+  EXPECT_TRUE(posted_.at(receive).prompt);
   EXPECT_EQ(posted_.at(receive).key.source, GlobalDeviceId(7));
   EXPECT_EQ(posted_.at(receive).key.destination, GlobalDeviceId(1));
 

@@ -133,7 +133,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
   if (function->module->context != found->context) return CUDA_ERROR_INVALID_CONTEXT;
   if (blocks == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
   if (shared > function->most_shared) return CUDA_ERROR_INVALID_VALUE;
-  if (shared > 0) ++state.shared_launches;
+  state.shared_bytes += shared;
   if (function->module->kernel != nullptr) {
     return LaunchHostKernel(*found, function->module->kernel, blocks, threads, arguments);
   }

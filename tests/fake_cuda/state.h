@@ -167,7 +167,7 @@ struct State {
   uint64_t flushing_waits = 0;  // guarded by `mutex`
   std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0}, waits{0};
   std::atomic<uint64_t> early_launches{0};
-  std::atomic<uint64_t> shared_launches{0};
+  std::atomic<uint64_t> shared_bytes{0};
 };
 
 State& Get();

@@ -192,11 +192,13 @@ TEST_F(EngineRouteTest, TheReceivesPriorityCountsUnlessItHasNone) {
     from.route = Route::kUcx;
     TransferSpec to = SpecOf(Side::kReceive, key, 0, 2);
     to.priority = receive;
+    to.prompt = receive == 9;
     two_.Post(std::move(from));
     two_.Post(std::move(to));
     two_.Run();
     EXPECT_EQ(two_.daemons[kA].launches.back().priority, counts);
     EXPECT_EQ(two_.daemons[kB].launches.back().priority, counts);
+    EXPECT_EQ(two_.daemons[kB].launches.back().prompt, receive == 9);
   }
 }
 

@@ -64,6 +64,9 @@ void PreparedRunner::Launch(std::vector<TransportOp> ops) {
     FERRY_CHECK(ops_.try_emplace({op.transfer, op.attempt}, &bundle).second);
     bundle.members.push_back({op.transfer, op.attempt,
                               op.copy ? std::make_unique<CopyPlan>(*std::move(op.copy)) : nullptr});
+    if (const auto& copy = bundle.members.back().copy; copy != nullptr) {
+      bundle.bytes += copy->bytes();
+    }
     if (bundle.cut) CutLast(bundle);
     bundle.trigger.Arm();
   }
@@ -79,6 +82,8 @@ PreparedRunner::Bundle& PreparedRunner::BundleOf(const TransportOp& op) {
   Flow& flow = FlowOf(SessionOf(op.transfer));
   ++flow.bundles;
   bundles_.push_back(std::make_unique<Bundle>(lane_, op, flow));
+  bundles_.back()->order = ++orders_;
+  waiting_.reserve(bundles_.size());
   if (op.prepared->silent) ++silent_;
   return *bundles_.back();
 }
@@ -94,8 +99,7 @@ PreparedRunner::Flow& PreparedRunner::FlowOf(SessionId session) {
 void PreparedRunner::CutLast(Bundle& bundle) {
   const Copier::Limits& limits = copier_->limits();
   CopyPlan& plan = *bundle.members.back().copy;
-  bundle.whole_bytes += plan.bytes();
-  bundle.cut = bundle.whole_bytes <= limits.bytes;
+  bundle.cut = bundle.bytes <= limits.bytes;
   while (bundle.cut && !plan.AtEnd()) {
     AddPiece(bundle.whole, plan.Next());
     bundle.cut = bundle.whole.size() <= limits.pieces;
@@ -129,6 +133,7 @@ void PreparedRunner::LetLeave(Bundle& bundle) {
 void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
   bundle.trigger.Disarm();
   if (!bundle.sends && bundle.trigger.TakeBack()) {
+    std::erase(waiting_, &bundle);
     bundle.next = 0;
     for (Member& member : bundle.members) member.copy->Rewind();
   }
@@ -152,20 +157,16 @@ void PreparedRunner::Remove(Bundle& bundle, TransferId transfer) {
   std::erase_if(bundles_, [&](const auto& entry) { return entry.get() == &bundle; });
 }
 
-bool PreparedRunner::HasBytesLeft(const Bundle& bundle) {
-  return !bundle.sends && bundle.trigger.begun() && bundle.leaving.empty() &&
-         bundle.next < bundle.members.size();
-}
-
 PreparedRunner::Bundle* PreparedRunner::Next() const {
   const auto place = [](const Bundle& bundle) {
-    return std::tuple(bundle.flow.turn, bundle.flow.session.value(),
-                      bundle.whole_bytes > FairQueue::kSmallBytes, bundle.number);
+    const bool small = bundle.bytes <= FairQueue::kSmallBytes;
+    return std::tuple(bundle.flow.turn, bundle.flow.session.value(), small == bundle.flow.small,
+                      bundle.look, bundle.order);
   };
   Bundle* next = nullptr;
-  for (const auto& bundle : bundles_) {
-    if (!HasBytesLeft(*bundle)) continue;
-    if (next == nullptr || place(*bundle) < place(*next)) next = bundle.get();
+  for (Bundle* const bundle : waiting_) {
+    if (!bundle->leaving.empty()) continue;
+    if (next == nullptr || place(*bundle) < place(*next)) next = bundle;
   }
   return next;
 }
@@ -176,6 +177,7 @@ bool PreparedRunner::StartSteps() {
     Bundle* const bundle = Next();
     if (bundle == nullptr) break;
     StartStep(*bundle);
+    if (bundle->next == bundle->members.size()) std::erase(waiting_, bundle);
     started = true;
   }
   return started;
@@ -185,7 +187,7 @@ bool PreparedRunner::Ready(const Bundle& bundle) const {
   if (!bundle.leaving.empty()) return false;
   const Trigger& trigger = bundle.trigger;
   if (!trigger.begun()) return trigger.Ready();
-  if (!bundle.sends) return HasBytesLeft(bundle) && HasRoom();
+  if (!bundle.sends) return false;
   const PreparedEnds& ends = bundle.ends;
   return ends.own->armed() &&
          Load(ends.page->slot(ends.slot).carried) >= trigger.next() * bundle.members.size();
@@ -196,8 +198,10 @@ bool PreparedRunner::Advance(Bundle& bundle) {
   const bool begins = !bundle.trigger.begun();
   if (begins) bundle.trigger.Begin();
   if (!bundle.sends) {
-    if (begins) bundle.number = ++firings_;
-    return begins;
+    if (!begins) return false;
+    bundle.look = looks_;
+    waiting_.push_back(&bundle);
+    return true;
   }
   const uint64_t n = bundle.trigger.next();
   if (begins) {
@@ -225,6 +229,7 @@ void PreparedRunner::EndFiring(Bundle& bundle) {
 void PreparedRunner::StartStep(Bundle& bundle) {
   ++bundle.steps;
   bundle.flow.turn = ++turns_;
+  bundle.flow.small = bundle.bytes <= FairQueue::kSmallBytes;
   steps_.push_back(&bundle);
   if (bundle.cut) {
     bundle.next = bundle.members.size();
@@ -271,19 +276,29 @@ bool PreparedRunner::Collect() {
   return progress;
 }
 
-bool PreparedRunner::Poll() {
+bool PreparedRunner::Look() {
   bool progress = false;
   for (const auto& bundle : bundles_) progress |= Advance(*bundle);
+  return progress;
+}
+
+bool PreparedRunner::Poll() {
+  ++looks_;
+  bool progress = Look();
+  // Again: for a firing that came before one that was found, and after the look at its place.
+  if (progress) Look();
   progress |= StartSteps();
-  if (!steps_.empty() && Collect()) {
-    StartSteps();
-    progress = true;
+  while (!steps_.empty()) {
+    const size_t before = steps_.size();
+    progress |= Collect();
+    if (steps_.size() == before || !StartSteps()) break;
   }
   return progress;
 }
 
 bool PreparedRunner::PrepareToPark() {
-  return std::none_of(bundles_.begin(), bundles_.end(),
+  return (!HasRoom() || Next() == nullptr) &&
+         std::none_of(bundles_.begin(), bundles_.end(),
                       [this](const auto& bundle) { return Ready(*bundle); });
 }
 

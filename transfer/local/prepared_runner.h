@@ -7,10 +7,12 @@
 //   destination's lane sees the slot and its own client's word, copies, checks that the link was
 //   not given up meanwhile, and counts it in the slot as carried.
 //
-// Sessions have steps in turn: the next step is of the session that was served longest ago. Of one
-// session, small firings (FairQueue::kSmallBytes) come first, then those that began first, each to
-// its end: whoever computes on what arrives, in parts, has the first part early. (FairQueue itself
-// would allocate.)
+// Sessions have steps in turn: the next step is of the session whose last step is the longest ago.
+// Of one session firings go on in the order in which the lane has found that they may begin, each
+// to its end; of those that it found in one look, in the order in which they were armed. Every
+// other step goes to a small firing (FairQueue::kSmallBytes) if there is one. So whoever computes
+// on what arrives, in parts, has the first part early. Priorities are not looked at. (FairQueue
+// itself would allocate.)
 //
 // Home: the lane, but for constructor and destructor. Each op is answered exactly once, and only
 // because it is aborted or the lane is taken down.
@@ -57,7 +59,8 @@ class PreparedRunner : public Transport, private Poller {
   struct Flow {
     SessionId session;
     size_t bundles = 0;
-    uint64_t turn = 0;  // number of its last step; 0: none
+    uint64_t turn = 0;   // number of its last step; 0: none
+    bool small = false;  // its last step was of a small firing
   };
   struct Bundle {
     Bundle(Lane& lane, const TransportOp& op, Flow& flow);
@@ -65,18 +68,20 @@ class PreparedRunner : public Transport, private Poller {
     const PreparedEnds ends;
     const bool sends;  // the source's half of `mapped`
     std::vector<Member> members;
+    uint64_t bytes = 0;  // of all members, in one firing
     // All pieces of a firing, cut while its members were armed. Empty if they do not fit one step,
     // or if a member has left since: then each firing cuts its pieces step by step.
     std::vector<CopyPiece> whole;
-    uint64_t whole_bytes = 0;
     // `whole` holds all pieces.
     bool cut = false;
-    uint64_t number = 0;            // of its firing, in the order in which they began
+    uint64_t order = 0;             // in which the bundles were armed
+    uint64_t look = 0;              // number of the lane's look that has found that it may begin
     size_t next = 0;                // index of the member to go on with
     size_t steps = 0;               // steps under way
     std::vector<OpResult> leaving;  // aborted ops; they go when no step is under way
-    // `sends`: a firing has begun when the other end was told of it; else when its copy begins. It
-    // is stopped once the link was given up: the bytes that were copied are not believed.
+    // `sends`: a firing has begun when the other end was told of it; else when the lane has found
+    // that it may. It is stopped once the link was given up: the bytes that were copied are not
+    // believed.
     Trigger trigger;
   };
 
@@ -87,8 +92,8 @@ class PreparedRunner : public Transport, private Poller {
   bool Ready(const Bundle& bundle) const;
   // Does what the bundle's words allow, except for steps; false if that is nothing.
   bool Advance(Bundle& bundle);
-  // A firing has begun here, and not all of its bytes are under way.
-  static bool HasBytesLeft(const Bundle& bundle);
+  // Begins what may begin, and goes on with sends; false if there is nothing.
+  bool Look();
   // There is room for a step.
   bool HasRoom() const { return steps_.size() < copier_->limits().steps; }
   // The bundle whose turn it is; null if none has bytes left.
@@ -114,12 +119,15 @@ class PreparedRunner : public Transport, private Poller {
   const std::unique_ptr<Copier> copier_;
   OpAnswers answers_;
   bool polled_ = false;                    // the lane has it as a poller
-  uint64_t firings_ = 0;                   // that have begun here
+  uint64_t orders_ = 0;                    // bundles that were armed
+  uint64_t looks_ = 0;                     // calls of Poll
   uint64_t turns_ = 0;                     // steps that were started
   size_t silent_ = 0;                      // bundles whose words a GPU may write
   absl::InlinedVector<Bundle*, 8> steps_;  // by step under way: its bundle
   std::vector<std::unique_ptr<Flow>> flows_;
-  std::vector<std::unique_ptr<Bundle>> bundles_;
+  std::vector<std::unique_ptr<Bundle>> bundles_;  // in the order in which they were armed
+  // Those whose firing has begun here, and has bytes that are not under way; has room for all.
+  std::vector<Bundle*> waiting_;
   absl::flat_hash_map<std::pair<TransferId, uint32_t>, Bundle*> ops_;
   std::vector<CopyPiece> pieces_;  // pieces of the present step; never grows
 };

@@ -48,7 +48,6 @@ struct GpuMachine::Running {
   const Work& work;
   bool full = true;       // its launches are those of full kernels
   bool launched = false;  // its first kernel is queued
-  bool sent = false;      // what it sends is on its way, or soon is
   // Steps that are not told of, in order, each with the mark behind its launches.
   struct Untold {
     uint64_t mark = 0;
@@ -201,8 +200,6 @@ absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
       }
       return absl::OkStatus();
     case GpuCommand::Kind::kSend:
-      run.sent = true;
-      return absl::OkStatus();
     case GpuCommand::Kind::kReceive:
       return absl::OkStatus();  // whoever is told of the step begins the transfer
     case GpuCommand::Kind::kProduct:
@@ -226,9 +223,8 @@ absl::Status GpuMachine::QueueLaunch(Running& run, const GpuCommand& command) {
                                     : static_cast<uint64_t>(argument.number));
     arguments.push_back(&values.back());  // little-endian: the low 4 bytes come first
   }
-  const bool beside_copies =
-      run.sent || run.work.sending || (run.work.transfers && device_.copying());
-  return stream_->Launch(*kernel, launch.blocks, launch.threads, arguments, beside_copies);
+  return stream_->Launch(*kernel, launch.blocks, launch.threads, arguments,
+                         run.work.receives && device_.copying());
 }
 
 absl::Status GpuMachine::QueueProduct(Running& run, const GpuProduct& product) {

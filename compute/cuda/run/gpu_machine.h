@@ -78,11 +78,10 @@ class GpuMachine {
     // Called for each step, in order, once its launches are over, while later steps are under way.
     // A step that is a transfer is no work here: it is over with the step before it.
     StepOver step_over = nullptr;
-    // Whether it has transfers, or is joined to some; whether some of what it is joined to is being
-    // sent. Its kernels leave room for copies that run beside them (CudaStream::Launch): to this
-    // GPU, and of what was sent.
-    bool transfers = false;
-    bool sending = false;
+    // Whether the run receives bytes by itself, or is joined to transfers that do. Then a kernel
+    // that is launched while the GPU has transfers' copies under way leaves room for them
+    // (CudaStream::Launch).
+    bool receives = false;
     // Whether Run may return before the run is over, which one with `step_over` never does. The
     // memory of buffers and scratch must stay until it is.
     bool may_lag = false;

@@ -399,40 +399,37 @@ TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
   EXPECT_EQ(ValueOf(memory, 1), 2);
 }
 
-// Who has it is asked of each launch: kernels that have the GPU's memory to themselves take it all.
-TEST_F(GpuMachineTest, KernelsLeaveRoomForCopiesOfWhatTravels) {
-  ParsedText parsed = Parse(
-      "program 1\nbuffer @in read 32\nbuffer @out write 32\n%x = input @in : i32[8]\n"
-      "%y = add %x, %x\n^s: send %y peer=\"p\" key=\"k\"\n%z = multiply %x, %x after ^s\n"
-      "store @out, %z\n");
-  ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-  const GpuProgram sends = Made(parsed.program);
-  const Program plain = Steps(1);
-  const GpuProgram computes = Made(plain);
-  const std::vector<int32_t> ones(8, 1);
-  Memory sent = Bind(sends, {testing::BytesOfValues(ones), testing::BytesOfValues(ones)});
-  Memory computed = Bind(computes, Ones(plain));
-  const auto spared = [&](GpuMachine::Work work, bool transfers, bool sending) {
+// It is asked at each launch: kernels that have the GPU's memory to themselves take it all.
+TEST_F(GpuMachineTest, KernelsLeaveRoomForCopiesOfWhatARunReceives) {
+  const Program program = Steps(1);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  const auto spared = [&](bool receives) {
     fake_cuda_counts before, after;
     fake_cuda_get_counts(&before);
-    work.transfers = transfers;
-    work.sending = sending;
+    GpuMachine::Work work = Work(made, memory);
+    work.receives = receives;
     GpuMachine::Aside aside;
     EXPECT_TRUE(machine_->Run(work, aside).ok());
     fake_cuda_get_counts(&after);
-    return after.shared_launches - before.shared_launches;
+    EXPECT_EQ(after.launches - before.launches, 1u);
+    return after.shared_bytes - before.shared_bytes;
   };
-  EXPECT_EQ(spared(Work(computes, computed), false, false), 0u);
-  EXPECT_EQ(spared(Work(computes, computed), true, true), 1u);
-  EXPECT_EQ(spared(Work(sends, sent), true, false), 1u) << "of two, that after the send";
-  EXPECT_EQ(spared(Work(computes, computed), true, false), 0u) << "nothing is copied";
-  const std::unique_ptr<Copier> copier = device_->MakeCopier(CopyUse::kTransfers);
-  std::byte* const at = computed.memory->data();
-  copier->Start({{at, at, 8}});
-  EXPECT_EQ(spared(Work(computes, computed), false, false), 0u) << "of nobody that it belongs to";
-  EXPECT_EQ(spared(Work(computes, computed), true, false), 1u);
-  EXPECT_TRUE(ferry::testing::Await([&] { return copier->TakeOver().has_value(); }));
-  EXPECT_EQ(spared(Work(computes, computed), true, false), 0u);
+  EXPECT_EQ(spared(true), 0u) << "nothing is copied";
+  std::byte* const at = memory.memory->data();
+  for (const CopyUse use : {CopyUse::kTransfers, CopyUse::kPrepared, CopyUse::kStageOut}) {
+    const std::unique_ptr<Copier> copier = device_->MakeCopier(use);
+    copier->Start({{at, at, 8}});
+    EXPECT_EQ(spared(false), 0u) << "the copies are of others";
+    const uint64_t bytes = spared(true);
+    if (use == CopyUse::kStageOut) {
+      EXPECT_EQ(bytes, 0u);
+    } else {  // blocks of 256 threads that a multiprocessor of the fake GPU has room for
+      EXPECT_EQ((228 << 10) / (bytes + (1 << 10)) * 256, CudaKernel::kThreadsBesideCopies);
+    }
+    EXPECT_TRUE(ferry::testing::Await([&] { return copier->TakeOver().has_value(); }));
+    EXPECT_EQ(spared(true), 0u);
+  }
 }
 
 TEST_F(GpuMachineTest, ATransferIsNoWorkAndIsToldOfInItsTurn) {
