@@ -55,7 +55,7 @@ class PreparedRunner : public Transport, private Poller {
     // Null in the source's half of `mapped`. At its beginning, unless the bundle is copying.
     std::unique_ptr<CopyPlan> copy;
   };
-  // A session with bundles that are copied here.
+  // A session that has bundles here.
   struct Flow {
     SessionId session;
     size_t bundles = 0;

@@ -233,8 +233,8 @@ typedef struct ferry_post_options {
    * (ferry_batch_timeline), counter 0 for the first and from 63 down for others. */
   uint32_t over_timeline;
   uint64_t deadline_ns; /* each transfer's (see ferry_transfer); of a job, to its end; 0: 60 s */
-  /* -100 to 100: the order of the session's own transfers that wait for a device; against other
-   * sessions 50 more is twice the share. The receive's counts; if it is 0, the send's. */
+  /* -100 to 100: the order of the session's own transfers that wait for a device, except prepared
+   * ones; against other sessions' 50 more is twice the share. The receive's, or if 0 the send's. */
   int32_t priority;
   int route;              /* FERRY_ROUTE_...: this one or failure; ANY: the daemons choose */
   const void* request_id; /* at most 64 bytes; repeating it with the same batch changes nothing */
