@@ -32,7 +32,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr SessionId kSession(5), kOther(6);
+constexpr SessionId kSession(5);
 constexpr uint32_t kBatch = 3;
 
 // Sums of `rows` rows, each longer than one warp takes: their parts are in scratch.
