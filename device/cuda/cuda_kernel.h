@@ -33,7 +33,8 @@ class CudaKernel {
   // arrival (docs/performance.md, "In parts, with transfers").
   static constexpr uint32_t kThreadsBesideCopies = 768;
   // Bytes of dynamic shared memory that have no more blocks of `threads` threads on a
-  // multiprocessor than kThreadsBesideCopies says; 0 if none are needed, or none do.
+  // multiprocessor than kThreadsBesideCopies says, but at least one; 0 if the driver does not say
+  // how much there is, or if the kernel's own are enough.
   uint32_t SharedBesideCopies(uint32_t threads) const;
 
  private:
