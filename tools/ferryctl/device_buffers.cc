@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "tools/ferryctl/failure.h"
 
 namespace ferry::tools {
 namespace {
