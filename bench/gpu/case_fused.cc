@@ -390,8 +390,10 @@ absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int route, int 
   ASSIGN_OR_RETURN(End to, End::Open(nodes, 1));
   FusedBench bench(driver, from, to, route, rounds);
   for (const auto& make : {Quantised, Reduced}) {
-    for (const int parts : {1, 8}) RETURN_IF_ERROR(bench.RunPosted(make(parts), report));
-    for (const int parts : {1, 8, 16, 32}) RETURN_IF_ERROR(bench.RunPrepared(make(parts), report));
+    for (const int parts : {1, 4, 8, 16}) RETURN_IF_ERROR(bench.RunPosted(make(parts), report));
+    for (const int parts : {1, 2, 4, 8, 16, 32}) {
+      RETURN_IF_ERROR(bench.RunPrepared(make(parts), report));
+    }
   }
   const absl::StatusOr<std::unique_ptr<GpuLoad>> load = GpuLoad::Start(2);
   if (absl::IsUnavailable(load.status())) {

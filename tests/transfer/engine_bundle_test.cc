@@ -12,7 +12,8 @@ using ::testing::SizeIs;
 TransferEngine::Options BundleOptions() {
   TransferEngine::Options options;
   options.order = {Route::kLocal, Route::kNccl, Route::kUcx};
-  options.cliques.cutting = {.group_bytes = 20'000, .group_chunks = 8, .chunk_bytes = 4096};
+  options.cliques.cutting = {
+      .group_bytes = 20'000, .group_chunks = 8, .chunk_bytes = 4096, .direct_bytes = 1024};
   return options;
 }
 
@@ -147,8 +148,8 @@ TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
   EXPECT_THAT(two_.daemons[kB].aheads, IsEmpty());
 }
 
-TEST_P(EngineBundleTest, WhatIsLargeAndInOnePieceIsGatheredByNobody) {
-  Prepare(3);
+TEST_P(EngineBundleTest, WhatIsInOnePieceAndNotTinyIsGatheredByNobody) {
+  Prepare(3, 1024);  // less than a chunk
   Want(kA);
   Want(kB);
   EXPECT_THAT(Groups(kA), SizeIs(1));

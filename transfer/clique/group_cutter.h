@@ -40,6 +40,10 @@ class GroupCutter {
     absl::Duration age = absl::Milliseconds(2);
     // Transfers beyond this travel in chunks.
     uint64_t chunk_bytes = uint64_t{8} << 20;
+    // A bundle is `unstaged` if each of its transfers is in one piece at both ends and has at least
+    // so many bytes: more than what is packed (kPackBelow), and so many that a long group has some
+    // hundred operations at most.
+    uint64_t direct_bytes = uint64_t{1} << 20;
   };
 
   // A group has place for two chunks at least.

@@ -214,7 +214,7 @@ Armed DestinationRules::ArmPair(Posted& receive, const SourceHalf& source) {
     if (bundle.halves == 1) bundle.priority = PriorityOf(receive, source);
     bundle.unstaged = bundle.unstaged && InOnePiece(*source.layout) &&
                       InOnePiece(receive.spec.layout) &&
-                      receive.spec.bytes >= books_.options.cliques.cutting.chunk_bytes;
+                      receive.spec.bytes >= books_.options.cliques.cutting.direct_bytes;
     armed.bundle = receive.bundle;
     armed.place = receive.partner.value();
   }

@@ -184,8 +184,9 @@ void Simulation::OnGroupLaunch(int node, const GroupLaunch& launch) {
     const auto pieces = [](const Layout& layout) {
       return layout.blocks() != nullptr ? 2 : layout.extents().size();
     };
-    const uint64_t chunk_bytes = engine_options_.cliques.cutting.chunk_bytes;
-    const bool whole = chunk.bundle != 0 ? bytes < chunk_bytes : bytes <= chunk_bytes;
+    const GroupCutter::Options& cutting = engine_options_.cliques.cutting;
+    const bool whole =
+        chunk.bundle != 0 ? bytes < cutting.direct_bytes : bytes <= cutting.chunk_bytes;
     small = small || whole;
     const bool staging =
         whole || pieces(LayoutOf(index, carried)) != 1 || pieces(LayoutOf(others, carried)) != 1;

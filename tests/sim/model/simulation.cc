@@ -97,6 +97,7 @@ Simulation::Simulation(SimulationOptions options)
   const bool small_groups = Chance(30);
   engine_options_.cliques.cutting.group_bytes = small_groups ? 32 << 10 : 256 << 10;
   engine_options_.cliques.cutting.chunk_bytes = small_groups ? 16 << 10 : 32 << 10;
+  engine_options_.cliques.cutting.direct_bytes = 4 << 10;
   engine_options_.cliques.cutting.group_chunks = small_groups ? 2 : 8;
   // Virtual lanes are slow.
   engine_options_.bounds.group_time = absl::Milliseconds(Chance(50) ? 100 : 4);
