@@ -46,8 +46,9 @@ void KernelWriter::EmitSlice(const Node& node, const std::string& result) {
   const auto sizes = node.attributes.Ints(A::kSizes);
   std::vector<std::string> places = Coordinates(program_.types[node.first_result]);
   for (size_t d = 0; d < places.size(); ++d) {
-    absl::StrAppend(&places[d], " + ClampedIndex<Index>(", Once(node.operands[d + 1]), ", ",
-                    text_->Number(from.dims[d] - sizes[d]), ")");
+    const std::string most = text_->Number(from.dims[d] - sizes[d]);
+    absl::StrAppend(&places[d], " + ClampedIndex<Index>(", Once(node.operands[d + 1]), ", ", most,
+                    ")");
   }
   const std::string element = At(node.operands[0], Linear(from, places));
   loop_->body.Add(absl::StrCat(result, " = ", element, ";"));

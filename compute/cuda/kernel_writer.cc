@@ -70,15 +70,20 @@ std::string KernelWriter::At(ValueId id, const std::string& index) {
   const ValueId source = shape_.values[id].source;
   const Value& value = shape_.values[source];
   const DType type = TypeOf(source);
+  // Places are made in statements of their own: a compiler evaluates a call's arguments in an order
+  // of its choice, and each order gives another source.
   switch (value.kind) {
-    case Kind::kMemory:
-      return ReadOf(value, type, PointerOf(source), PlaceOf(value.views, index));
+    case Kind::kMemory: {
+      const std::string place = PlaceOf(value.views, index);
+      return ReadOf(value, type, PointerOf(source), place);
+    }
     case Kind::kPlaces:
       return absl::StrCat("Convert<", CppType(type), ">(static_cast<i64>(",
                           PlaceOf(value.views, index), "))");
-    case Kind::kTable:
-      return absl::StrCat("FromCode<", CppType(type), ">(", TableOf(source), "[",
-                          PlaceOf(value.views, index), "])");
+    case Kind::kTable: {
+      const std::string place = PlaceOf(value.views, index);
+      return absl::StrCat("FromCode<", CppType(type), ">(", TableOf(source), "[", place, "])");
+    }
     default:
       return Once(source);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -124,7 +125,8 @@ TEST(PartsTest, RandomProgramsInPartsDoWhatTheyDoInWhole) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Program program = ProgramGenerator(seed, {seed % 2 == 0 ? 12 : 40}).Make();
-    if (seed % 3 != 0) program = WithSends(std::move(program), UnsentOf(program));
+    const std::set<size_t> unsent = UnsentOf(program);
+    if (seed % 3 != 0) program = WithSends(std::move(program), unsent);
     const Program parted = InParts(program, seed);
     ASSERT_TRUE(Verify(parted).empty());
     const Program done = PartTransfers(seed % 2 == 0 ? RemoveDeadCode(parted) : parted);
