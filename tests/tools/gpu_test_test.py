@@ -73,12 +73,12 @@ class GpuTestTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as bundle:
             for name in ("gpu-test", "find-nccl"):
                 shutil.copy(os.path.join(ROOT, "tools", name), bundle)
-            path = os.environ["PATH"]
+            path = os.path.join(bundle, "tools") + ":" + os.environ["PATH"]
             programs = [("bin/ferry_gpu_tests", PROGRAM), ("bin/ferryd", "#!/bin/sh\necho ferryd 1\n"), ("bin/python", PYTHON),
-                        ("share/ferry/tests/torch_tensors.py", ""), ("lib/libferry.so.0", "")]
+                        ("tools/compute-sanitizer", "#!/bin/sh\n"), ("share/ferry/tests/torch_tensors.py", ""),
+                        ("lib/libferry.so.0", "")]
             if mps is not None:
                 programs.append(("tools/nvidia-cuda-mps-control", MPS))
-                path = os.path.join(bundle, "tools") + ":" + path
             for name, text in programs:
                 program = os.path.join(bundle, name)
                 os.makedirs(os.path.dirname(program), exist_ok=True)
@@ -89,7 +89,7 @@ class GpuTestTest(unittest.TestCase):
             mps_pid = os.path.join(bundle, "mps.pid")
             done = subprocess.run(
                 [os.path.join(bundle, "gpu-test"), "--output", output, "--part", part, "--filter", filter],
-                env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, **(mps or {}),
+                env=dict(os.environ, OUTCOMES=outcomes, PATH=path, MPS_PID=mps_pid, FERRY_GPU_KERNELS="", **(mps or {}),
                          FERRY_PYTHON=os.path.join(bundle, "bin", "python")),
                 capture_output=True, text=True, check=False)
             with open(os.path.join(output, f"results-{part}.json"), encoding="utf-8") as file:
@@ -113,6 +113,15 @@ class GpuTestTest(unittest.TestCase):
         first = self.names()
         self.run_with("pass pass", "correctness-2")
         self.assertEqual((first, self.names()), (["Gpu.One"], ["Gpu.Two"]))
+
+    def test_every_kernel_is_sanitized_in_one_of_the_halves(self):
+        parts = {}
+        for part in ("sanitize", "sanitize-1", "sanitize-2"):
+            self.run_with("pass pass", part, "*Kernel*")
+            parts[part] = self.names()
+        self.assertEqual(len(parts["sanitize"]), 3 * 5)
+        self.assertEqual(sorted(parts["sanitize-1"] + parts["sanitize-2"]), sorted(parts["sanitize"]))
+        self.assertEqual(len(parts["sanitize-2"]), 3 * 2)
 
     def test_a_filter_that_fits_nothing_fails(self):
         self.assertEqual(self.run_with("pass pass", "bench", "misspelt"), (1, ["failed"]))
