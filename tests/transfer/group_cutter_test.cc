@@ -142,6 +142,11 @@ TEST(GroupCutterTest, WholeFiringsShareAGroupAsFarAsStagingGoes) {
   EXPECT_THAT(left, testing::UnorderedElementsAre(Chunk{firing(1), 100, 30},
                                                   Chunk{firing(2), 0, 40}, Chunk{firing(3), 0, 40},
                                                   Chunk{firing(4), 0, 31}, Chunk{firing(5), 0, 0}));
+  // Direct ones as far as a quarter of the room goes, which others do not join.
+  for (uint64_t id = 1; id <= 4; ++id) cutter.Add(kNow, firing(id), 80, 0, /*unstaged=*/true);
+  cutter.Add(kNow, firing(5), 1, 0);
+  EXPECT_THAT(cutter.Cut(1000), testing::SizeIs(3));
+  EXPECT_THAT(cutter.Cut(1000), ElementsAre(Chunk{firing(4), 0, 80}, Chunk{firing(5), 0, 1}));
   // No more than both ends take.
   GroupCutter many(GroupCutter::Options{});
   for (uint64_t id = 1; id <= kMaxGroupFirings + 1; ++id) many.Add(kNow, firing(id), 8, 0);

@@ -10,10 +10,11 @@
 // Two bounds. A group that has anything but chunks of large `unstaged` transfers has at most
 // `group_bytes`: what is staged must fit staging memory, and a small transfer must not be under way
 // for long. A group of chunks of large `unstaged` transfers alone has at most as many bytes as the
-// caller of Cut says, if that is more.
+// caller of Cut says (`room`), if that is more.
 //
 // Firings of bundles have groups of their own, in turn with groups of all others: several in one if
-// they are whole and have no more than `group_bytes` together.
+// they are whole and have no more than `group_bytes` together, or a quarter of `room` if all are
+// `unstaged` and no small transfer waits. More would hold up whoever computes on the first of them.
 //
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
