@@ -135,8 +135,9 @@ struct HandOver {
 struct TakeBack {
   TransferId transfer;
 };
-// Follower to leader: its end wants the next firing of this bundle. `priority` and `unstaged` are
-// as in HandOver, and count if the follower is the destination.
+// Follower to leader: its end wants the next firing of this bundle. `priority` is as in HandOver;
+// `unstaged`: all transfers of the bundle are in one piece of memory at both ends, and so large
+// that none is packed. Both count if the follower is the destination.
 struct Fire {
   Clique clique;
   PairName bundle;

@@ -37,11 +37,14 @@ class EngineBundleTest : public testing::TestWithParam<bool> {
     return spec;
   }
   // A batch at each end, of so many, the receives the other way round.
-  void Prepare(int count, uint64_t bytes = 4096) {
+  void Prepare(size_t count, uint64_t bytes = 4096) {
+    PrepareEach(std::vector<uint64_t>(count, bytes));
+  }
+  void PrepareEach(const std::vector<uint64_t>& bytes) {
     std::vector<TransferSpec> sends, receives;
-    for (int i = 0; i < count; ++i) {
-      sends.push_back(Spec(Side::kSend, absl::StrCat("k", i), bytes));
-      receives.push_back(Spec(Side::kReceive, absl::StrCat("k", count - 1 - i), bytes));
+    for (size_t i = 0, last = bytes.size() - 1; i <= last; ++i) {
+      sends.push_back(Spec(Side::kSend, absl::StrCat("k", i), bytes[i]));
+      receives.push_back(Spec(Side::kReceive, absl::StrCat("k", last - i), bytes[last - i]));
     }
     send_ = two_.PostBatch(sends);
     receive_ = two_.PostBatch(receives);
@@ -148,12 +151,27 @@ TEST_P(EngineBundleTest, WhatTheLeaderSendsIsGatheredAhead) {
   EXPECT_THAT(two_.daemons[kB].aheads, IsEmpty());
 }
 
-TEST_P(EngineBundleTest, WhatIsInOnePieceAndNotTinyIsGatheredByNobody) {
-  Prepare(3, 1024);  // less than a chunk
-  Want(kA);
+TEST_P(EngineBundleTest, WhatIsLargeAndInOnePieceIsGatheredByNobody) {
+  PrepareEach({12'000, 1024});  // a chunk on average
   Want(kB);
+  Want(kA);
   EXPECT_THAT(Groups(kA), SizeIs(1));
   EXPECT_THAT(two_.daemons[kA].aheads, IsEmpty());
+}
+
+TEST_P(EngineBundleTest, WhatHasATinyTransferOrManySmallOnesMayBeGathered) {
+  const size_t gathers = source() == kA ? 1 : 0;
+  PrepareEach({12'000, 1023});
+  Want(kB);
+  Want(kA);
+  EXPECT_THAT(two_.daemons[kA].aheads, SizeIs(gathers));
+  Done(kA);
+  Done(kB);
+  Prepare(3, 1024);
+  Want(kB);
+  Want(kA);
+  EXPECT_THAT(Groups(kA), SizeIs(2));
+  EXPECT_THAT(two_.daemons[kA].aheads, SizeIs(2 * gathers));
 }
 
 // The other end may be a firing ahead of one whose lane has yet to say that the last one is over.

@@ -142,16 +142,30 @@ TEST(GroupCutterTest, WholeFiringsShareAGroupAsFarAsStagingGoes) {
   EXPECT_THAT(left, testing::UnorderedElementsAre(Chunk{firing(1), 100, 30},
                                                   Chunk{firing(2), 0, 40}, Chunk{firing(3), 0, 40},
                                                   Chunk{firing(4), 0, 31}, Chunk{firing(5), 0, 0}));
-  // Direct ones as far as a quarter of the room goes, which others do not join.
-  for (uint64_t id = 1; id <= 4; ++id) cutter.Add(kNow, firing(id), 80, 0, /*unstaged=*/true);
-  cutter.Add(kNow, firing(5), 1, 0);
-  EXPECT_THAT(cutter.Cut(1000), testing::SizeIs(3));
-  EXPECT_THAT(cutter.Cut(1000), ElementsAre(Chunk{firing(4), 0, 80}, Chunk{firing(5), 0, 1}));
   // No more than both ends take.
   GroupCutter many(GroupCutter::Options{});
   for (uint64_t id = 1; id <= kMaxGroupFirings + 1; ++id) many.Add(kNow, firing(id), 8, 0);
   EXPECT_THAT(many.Cut(), testing::SizeIs(kMaxGroupFirings));
   EXPECT_THAT(many.Cut(), testing::SizeIs(1));
+}
+
+TEST(GroupCutterTest, DirectFiringsShareAGroupAsFarAsAQuarterOfTheRoomGoes) {
+  GroupCutter cutter(kSmallOptions);
+  const auto firing = [](uint64_t id) { return PairName{false, TransferId(id), 1}; };
+  const auto whole = [&](uint64_t id, uint64_t bytes) { return Chunk{firing(id), 0, bytes}; };
+  for (uint64_t id : {1, 2, 3, 4}) cutter.Add(kNow, firing(id), 80, 0, /*unstaged=*/true);
+  EXPECT_THAT(cutter.Cut(1000), ElementsAre(whole(1, 80), whole(2, 80), whole(3, 80)));
+  // What may be staged joins as if none were direct, and then none does.
+  cutter.Add(kNow, firing(5), 10, 0);
+  cutter.Add(kNow, firing(6), 80, 0, /*unstaged=*/true);
+  cutter.Add(kNow, firing(7), 80, 0, /*unstaged=*/true);
+  cutter.Add(kNow, firing(8), 10, 0);
+  EXPECT_THAT(cutter.Cut(1000), ElementsAre(whole(4, 80), whole(5, 10)));
+  EXPECT_THAT(cutter.Cut(1000), ElementsAre(whole(6, 80), whole(7, 80)));
+  EXPECT_THAT(cutter.Cut(1000), ElementsAre(whole(8, 10)));
+  // Never less than staging holds.
+  for (uint64_t id : {1, 2}) cutter.Add(kNow, firing(id), 40, 0, /*unstaged=*/true);
+  EXPECT_THAT(cutter.Cut(200), ElementsAre(whole(1, 40), whole(2, 40)));
 }
 
 TEST(GroupCutterTest, ADirectFiringIsLongUnlessSmallOnesWait) {

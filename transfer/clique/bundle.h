@@ -23,7 +23,9 @@ struct Bundle {
   TransferId batch;  // our batch, which has the transfers' halves
   uint32_t batch_size = 0;
   size_t halves = 0;  // halves of ours that are in the bundle
-  // What the destination says of the firing's groups, by Fire or at its own end; as in HandOver.
+  // What the destination says of the firing's groups, by Fire or at its own end. `priority`: as in
+  // HandOver. `unstaged`: each transfer is in one piece at both ends, and none is packed
+  // (GroupCutter::Options::direct_bytes).
   int32_t priority = 0;
   bool unstaged = true;
   // The next firing. `wanted`: our end allows it, and the leader knows. At the leader

@@ -77,6 +77,11 @@ bool BundleBook::LeavesLater(uint64_t number, TransferId half, const absl::Statu
 
 // --- Firings.
 
+bool BundleBook::IsUnstaged(const Bundle& bundle) const {
+  return bundle.unstaged &&
+         bundle.load.bytes / bundle.halves >= context_.options.cutting.chunk_bytes;
+}
+
 void BundleBook::OnWanted(uint64_t number) {
   home_.Check();
   Bundle* const bundle = Find(number);
@@ -84,7 +89,7 @@ void BundleBook::OnWanted(uint64_t number) {
   bundle->wanted = true;
   if (bundle->leads) return TryFire(*bundle);
   const Load& load = bundle->load;
-  context_.Send(load.peer, Fire{load.clique, load.name, bundle->priority, bundle->unstaged});
+  context_.Send(load.peer, Fire{load.clique, load.name, bundle->priority, IsUnstaged(*bundle)});
 }
 
 bool BundleBook::OnFire(PeerId peer, const Fire& message) {
@@ -106,7 +111,7 @@ void BundleBook::TryFire(Bundle& bundle) {
   bundle.wanted = bundle.other_wants = false;
   bundle.handed = true;
   leader_.Add(context_.now, bundle.load.clique, bundle.load.name, bundle.load.bytes,
-              bundle.priority, bundle.unstaged);
+              bundle.priority, IsUnstaged(bundle));
 }
 
 Load* BundleBook::ToCarry(PeerId peer, const Clique& clique, const Chunk& chunk) const {
@@ -163,7 +168,7 @@ std::vector<uint64_t> BundleBook::Waiting(const Clique& clique) const {
 bool BundleBook::Gathers(const Load& load) const {
   home_.Check();
   const Bundle* const bundle = Find(load.bundle);
-  return bundle != nullptr && !load.receives && !bundle->unstaged;
+  return bundle != nullptr && !load.receives && !IsUnstaged(*bundle);
 }
 
 }  // namespace ferry

@@ -71,6 +71,8 @@ class BundleBook {
  private:
   using Name = std::pair<Clique, PairName>;
 
+  // Whether groups may have any length for it. All its halves have joined.
+  bool IsUnstaged(const Bundle& bundle) const;
   // At the leader: hands the next firing over if both ends want it.
   void TryFire(Bundle& bundle);
   Bundle* Named(const Clique& clique, const PairName& name) const;

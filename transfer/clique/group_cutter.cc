@@ -82,15 +82,15 @@ uint64_t GroupCutter::Evenly(uint64_t bytes, uint64_t room) const {
 void GroupCutter::CutFirings(uint64_t room, std::vector<Chunk>& chunks) {
   const auto& first = static_cast<const Waiting&>(*firings_.Next());
   const bool any_length = first.unstaged && small_.empty() && room > options_.group_bytes;
-  const uint64_t shared =
-      any_length ? std::max(options_.group_bytes, room / 4) : options_.group_bytes;
+  uint64_t shared = any_length ? std::max(options_.group_bytes, room / 4) : options_.group_bytes;
   uint64_t bytes =
       any_length ? Evenly(first.left(), room) : std::min(first.left(), options_.group_bytes);
   Take(firings_, bytes, chunks);
   while (!firings_.empty() && chunks.size() < std::min(options_.group_chunks, kMaxGroupFirings)) {
     const auto& next = static_cast<const Waiting&>(*firings_.Next());
     bytes += next.left();
-    if (next.offset > 0 || bytes > (next.unstaged ? shared : options_.group_bytes)) break;
+    if (!next.unstaged) shared = options_.group_bytes;
+    if (next.offset > 0 || bytes > shared) break;
     Take(firings_, next.left(), chunks);
   }
 }

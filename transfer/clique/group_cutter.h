@@ -13,8 +13,9 @@
 // caller of Cut says (`room`), if that is more.
 //
 // Firings of bundles have groups of their own, in turn with groups of all others: several in one if
-// they are whole and have no more than `group_bytes` together, or a quarter of `room` if all are
-// `unstaged` and no small transfer waits. More would hold up whoever computes on the first of them.
+// they are whole and have no more than `group_bytes` together, or a quarter of `room`, if that is
+// more, all of them are `unstaged` and no small transfer waits. Longer groups would hold up whoever
+// computes on the first firing.
 //
 // Invariant: every byte of an added pair is cut exactly once, in ascending order, unless the pair
 // is removed; a pair of zero bytes is cut once too.
@@ -41,9 +42,9 @@ class GroupCutter {
     absl::Duration age = absl::Milliseconds(2);
     // Transfers beyond this travel in chunks.
     uint64_t chunk_bytes = uint64_t{8} << 20;
-    // A bundle is `unstaged` if each of its transfers is in one piece at both ends and has at least
-    // so many bytes: more than what is packed (kPackBelow), and so many that a long group has some
-    // hundred operations at most.
+    // The least bytes of each transfer of an `unstaged` bundle: not less than kPackBelow, so that
+    // nothing of it is packed. On average they have `chunk_bytes`, so that a group of them has few
+    // operations of NCCL's, of which each takes 5 us.
     uint64_t direct_bytes = uint64_t{1} << 20;
   };
 

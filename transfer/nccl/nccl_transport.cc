@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/duration.h"
 #include "base/status.h"
+#include "transfer/clique/group_cutter.h"
 #include "transfer/nccl/group_plan.h"
 
 namespace ferry {
@@ -18,6 +19,7 @@ constexpr absl::Duration kAskEvery = absl::Milliseconds(1);
 constexpr absl::Duration kAheadOverdue = absl::Seconds(10);
 // Of each operation in staging.
 constexpr uint64_t kAlignment = 512;
+static_assert(GroupCutter::Options{}.direct_bytes >= kPackBelow);
 
 }  // namespace
 
