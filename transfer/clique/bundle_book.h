@@ -71,7 +71,8 @@ class BundleBook {
  private:
   using Name = std::pair<Clique, PairName>;
 
-  // Whether groups may have any length for it. All its halves have joined.
+  // Whether a group of the bundle needs no bound by staging (GroupCutter::Options::direct_bytes).
+  // Called once all halves have joined.
   bool IsUnstaged(const Bundle& bundle) const;
   // At the leader: hands the next firing over if both ends want it.
   void TryFire(Bundle& bundle);

@@ -43,8 +43,8 @@ class GroupCutter {
     // Transfers beyond this travel in chunks.
     uint64_t chunk_bytes = uint64_t{8} << 20;
     // The least bytes of each transfer of an `unstaged` bundle: not less than kPackBelow, so that
-    // nothing of it is packed. On average they have `chunk_bytes`, so that a group of them has few
-    // operations of NCCL's, of which each takes 5 us.
+    // nothing of it is packed. On average its transfers have at least `chunk_bytes`, so that a
+    // group has few operations: NCCL takes 5 us for each.
     uint64_t direct_bytes = uint64_t{1} << 20;
   };
 
