@@ -395,6 +395,14 @@ absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int route, int 
       RETURN_IF_ERROR(bench.RunPrepared(make(parts), report));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status MeasureFusedUnderLoad(const GpuDriver& driver, Nodes& nodes, int route, int rounds,
+                                   Report& report) {
+  ASSIGN_OR_RETURN(End from, End::Open(nodes, 0));
+  ASSIGN_OR_RETURN(End to, End::Open(nodes, 1));
+  FusedBench bench(driver, from, to, route, rounds);
   const absl::StatusOr<std::unique_ptr<GpuLoad>> load = GpuLoad::Start(2);
   if (absl::IsUnavailable(load.status())) {
     std::fprintf(stderr, "not measured under load: %s\n",

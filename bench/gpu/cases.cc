@@ -56,7 +56,8 @@ class Bench {
           settings_, driver_, name, [this] { return OpenPair(); }, report);
     }
     // Rows of the others, and what is of communicators only.
-    for (const char* const others : {"peers", "comms", "cliques", "programs", "jobs", "fused"}) {
+    for (const char* const others :
+         {"peers", "comms", "cliques", "programs", "jobs", "fused", "fused_load"}) {
       if (name == others) return absl::OkStatus();
     }
     if (name == "large") return Large(report);

@@ -16,11 +16,11 @@
 namespace ferry::bench {
 
 // "memory" must come before anything has used the daemons; "comms" and "cliques" are for `nccl`
-// only; "programs" and "jobs", which need no route, are measured with `local`, "fused" with
-// `mapped` and `nccl`.
+// only; "programs" and "jobs", which need no route, are measured with `local`, "fused" and
+// "fused_load", which is the same while others use the GPUs, with `mapped` and `nccl`.
 inline const std::vector<std::string> kGpuCases = {
-    "memory", "large",   "latency", "many",     "sharing", "load", "loss",
-    "comms",  "cliques", "peers",   "programs", "jobs",    "fused"};
+    "memory", "large",   "latency", "many",     "sharing", "load",  "loss",
+    "comms",  "cliques", "peers",   "programs", "jobs",    "fused", "fused_load"};
 inline const std::vector<std::string> kGpuRoutes = {"local", "mapped", "tcp", "ucx", "nccl"};
 
 struct GpuSettings {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -93,10 +94,13 @@ absl::Status Measure(GpuSettings settings, const GpuDriver* driver, Report& repo
     if (route == FERRY_ROUTE_LOCAL) {
       RETURN_IF_ERROR(MeasureWithin(settings, *driver, nodes, report));
     }
-    const bool fuses = route == FERRY_ROUTE_MAPPED || route == FERRY_ROUTE_NCCL;
-    if (fuses && absl::c_linear_search(settings.cases, "fused")) {
-      const CaseWatch watch(absl::StrCat("fused ", name));
-      RETURN_IF_ERROR(MeasureFused(*driver, nodes, route, settings.rounds, report));
+    if (route != FERRY_ROUTE_MAPPED && route != FERRY_ROUTE_NCCL) continue;
+    const std::pair<const char*, decltype(&MeasureFused)> kFused[] = {
+        {"fused", MeasureFused}, {"fused_load", MeasureFusedUnderLoad}};
+    for (const auto& [of, measure] : kFused) {
+      if (!absl::c_linear_search(settings.cases, of)) continue;
+      const CaseWatch watch(absl::StrCat(of, " ", name));
+      RETURN_IF_ERROR(measure(*driver, nodes, route, settings.rounds, report));
     }
   }
   if (absl::c_count(settings.routes, "nccl") == 0) return absl::OkStatus();

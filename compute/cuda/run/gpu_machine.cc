@@ -2,7 +2,6 @@
 #include "compute/cuda/run/gpu_machine.h"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,15 +19,19 @@ constexpr int kLaunchesOfPart = 8;
 // How long a thread looks for the end of a step before it sleeps: a thread that sleeps in the
 // driver is often 100 us late, which the transfer waits for.
 constexpr absl::Duration kLooking = absl::Microseconds(500);
-// Then a thread whose run may still grow looks again after naps, each twice as long as the one
-// before: nothing wakes it when there is more to queue, and a wait in the driver would last until
-// the GPU is idle.
+// Then it naps, and looks again, for a sixteenth of what it has waited at a time. A thread whose
+// run may still grow never sleeps in the driver: nothing wakes it there when there is more to
+// queue.
+constexpr absl::Duration kNapping = absl::Milliseconds(5);
 constexpr absl::Duration kShortestNap = absl::Microseconds(50);
 constexpr absl::Duration kLongestNap = absl::Milliseconds(1);
 
-// How many launches a command counts as: a large product takes a GPU as long as many others do.
+// How many launches a command counts as: a large product takes a GPU as long as many others do, and
+// a transfer is none of this stream's.
 int LaunchesOf(const GpuCommand& command) {
-  if (command.kind != GpuCommand::Kind::kProduct) return 1;
+  using Kind = GpuCommand::Kind;
+  if (command.kind == Kind::kSend || command.kind == Kind::kReceive) return 0;
+  if (command.kind != Kind::kProduct) return 1;
   constexpr double kTermsOfLaunch = 0x1p36;  // some 0.2 ms of 16-bit factors on an H200
   const GpuProduct& product = command.product;
   const double terms = static_cast<double>(product.batches) * static_cast<double>(product.m) *
@@ -85,6 +88,7 @@ void GpuMachine::CloseStream() {
   kernels_.clear();
   products_.reset();
   stream_.reset();
+  parts_.clear();
   queued_ = 0;
 }
 
@@ -175,7 +179,13 @@ absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> com
     }
     RETURN_IF_ERROR(Queue(run, command));
     queued_ += LaunchesOf(command);
-    if (queued_ >= kLaunchesOfPart) RETURN_IF_ERROR(EndPart());
+    if (queued_ < kLaunchesOfPart) continue;
+    RETURN_IF_ERROR(EndPart());
+    ASSIGN_OR_RETURN(bool full, IsFull());
+    while (full) {
+      RETURN_IF_ERROR(stream_->AwaitMark(parts_.front().mark));
+      ASSIGN_OR_RETURN(full, IsFull());
+    }
   }
   return absl::OkStatus();
 }
@@ -247,21 +257,28 @@ absl::Status GpuMachine::QueueProduct(Running& run, const GpuProduct& product) {
 }
 
 absl::Status GpuMachine::EndPart() {
-  queued_ = 0;
+  if (queued_ == 0) return absl::OkStatus();
   RETURN_IF_ERROR(stream_->Mark());
-  if (stream_->marked() > kAhead) return stream_->AwaitMark(stream_->marked() - kAhead);
+  parts_.push_back({stream_->marked(), std::exchange(queued_, 0)});
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> GpuMachine::IsFull() {
+  ASSIGN_OR_RETURN(const uint64_t reached, stream_->Reached());
+  while (!parts_.empty() && parts_.front().mark <= reached) parts_.pop_front();
+  int launches = 0;
+  for (const Part& part : parts_) launches += part.launches;
+  return parts_.size() > kPartsAhead || launches > kLaunchesAhead;
+}
+
 absl::Status GpuMachine::EndStep(Running& run, size_t step) {
-  if (queued_ > 0) {
-    queued_ = 0;
-    RETURN_IF_ERROR(stream_->Mark());
-  }
+  RETURN_IF_ERROR(EndPart());
   run.untold.push_back({stream_->marked(), step});
   RETURN_IF_ERROR(TellSteps(run));
-  while (!run.untold.empty() && stream_->marked() >= run.untold.front().mark + kAhead) {
+  ASSIGN_OR_RETURN(bool full, IsFull());
+  while (full && !run.untold.empty()) {
     RETURN_IF_ERROR(AwaitStep(run, std::nullopt));
+    ASSIGN_OR_RETURN(full, IsFull());
   }
   return absl::OkStatus();
 }
@@ -270,15 +287,15 @@ absl::Status GpuMachine::AwaitStep(Running& run, std::optional<size_t> end) {
   const size_t untold = run.untold.size();
   const Work& work = run.work;
   const bool grows = end && *end < work.program.plan().plan.steps.size();
-  const absl::Time until = MonotonicNow() + kLooking;
-  absl::Duration nap = kShortestNap;
+  const absl::Time since = MonotonicNow();
   while (true) {
     RETURN_IF_ERROR(TellSteps(run));
     if (run.untold.size() < untold || (grows && work.end() > *end)) return absl::OkStatus();
-    if (MonotonicNow() < until) continue;
-    if (!grows || (work.may_go_on && !work.may_go_on())) break;
-    absl::SleepFor(nap);
-    nap = std::min(2 * nap, kLongestNap);
+    const absl::Duration waited = MonotonicNow() - since;
+    if (waited < kLooking) continue;
+    const bool sleeps = grows ? work.may_go_on && !work.may_go_on() : waited >= kNapping;
+    if (sleeps) break;
+    absl::SleepFor(std::clamp(waited / 16, kShortestNap, kLongestNap));
   }
   RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
   return TellSteps(run);
@@ -301,6 +318,7 @@ absl::Status GpuMachine::Look() {
 
 absl::Status GpuMachine::AwaitQueued() {
   RETURN_IF_ERROR(stream_->Await());
+  parts_.clear();
   queued_ = 0;
   return stream_->Reached().status();
 }

@@ -5,9 +5,10 @@
 //
 // A run queues the plan's commands in order. A run may lag: then Run returns when all of it is
 // queued, and the next run can be queued behind it, so that the GPU does not pause between the two.
-// Runs end in the order in which they were begun. At most kAhead parts of what was queued, and the
-// one that is being queued, are not over at any time, whichever runs they are of, so that a run can
-// be stopped, or put aside, soon.
+// Runs end in the order in which they were begun. What is queued goes in parts of up to eight
+// launches; a step that somebody hears of ends one. At most kLaunchesAhead launches, in at most
+// kPartsAhead parts, and the part that is being queued are not over at any time, whichever runs
+// they are of, so that a run can be stopped, or put aside, soon.
 //
 // Home: the thread that runs the programs. The GPU must outlive it.
 #pragma once
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,8 +37,11 @@ namespace ferry::compute {
 
 class GpuMachine {
  public:
-  // Parts that are queued at a time; a part is eight launches.
-  static constexpr uint64_t kAhead = 4;
+  // A large product counts as several launches, a transfer as none. While another process uses the
+  // GPU as well, a process has its turn every few milliseconds, until nothing of it is queued: what
+  // is not ahead then waits for the next turn.
+  static constexpr int kLaunchesAhead = 32;
+  static constexpr size_t kPartsAhead = CudaStream::kMarks - 1;
   // Runs that are queued at a time, of a caller that heeds room().
   static constexpr uint64_t kRunsAhead = 4;
 
@@ -135,8 +140,10 @@ class GpuMachine {
   absl::Status Queue(Running& run, const GpuCommand& command);
   absl::Status QueueLaunch(Running& run, const GpuCommand& command);
   absl::Status QueueProduct(Running& run, const GpuProduct& product);
-  // Ends a part: at most kAhead are queued afterwards.
+  // Ends the part, if anything is queued in it.
   absl::Status EndPart();
+  // Whether more parts, or launches in them, than may be ahead are not over.
+  absl::StatusOr<bool> IsFull();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
   absl::Status EndStep(Running& run, size_t step);
   // Waits until at least one step more is told of. If `end` is set, which is the run's end as it is
@@ -155,7 +162,12 @@ class GpuMachine {
   // begun, which a run's first kernel says.
   const std::unique_ptr<Page> page_ = std::make_unique<Page>();
   std::unique_ptr<CudaStream> stream_;
-  int queued_ = 0;  // launches of the part that is being queued
+  struct Part {
+    uint64_t mark = 0;  // behind its launches
+    int launches = 0;
+  };
+  std::deque<Part> parts_;  // those that are not known to be over, in order
+  int queued_ = 0;          // launches of the part that is being queued
   uint64_t launches_ = 0;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited

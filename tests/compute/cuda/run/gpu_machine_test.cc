@@ -19,6 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
+#include "compute/plan/transfers.h"
 #include "compute/program/text.h"
 #include "tests/compute/cuda/run/gpu_machine_fixture.h"
 #include "tests/compute/doublings.h"
@@ -45,6 +46,11 @@ class GpuMachineTest : public testing::GpuMachineFixture {
     std::vector<Bytes> contents(program.buffers.size(), Bytes(32));
     contents[0] = testing::BytesOfValues(std::vector<int32_t>(8, 1));
     return contents;
+  }
+  static uint64_t Launches() {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.launches;
   }
 };
 
@@ -233,23 +239,47 @@ TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
   EXPECT_THAT(told, ElementsAre(0, 1, 2));
 }
 
+// Transfers between the kernels take no place among them.
+TEST_F(GpuMachineTest, AsManyStepsAreAheadAsMarks) {
+  constexpr int kParts = 12;
+  const Program program =
+      Simplify(testing::ParsedProgram("program 1\nbuffer @in read 384\n%x = input @in : i32[12,8]\n"
+                                      "%y = add %x, %x\nsend %y peer=\"p\" key=\"k\" parts=12\n"));
+  const GpuProgram made = Made(program);
+  const std::vector<Step>& steps = made.plan().plan.steps;
+  ASSERT_EQ(steps.size(), 2u * kParts);
+  Memory memory = Bind(made, {Bytes(384)});
+  const uint64_t before = Launches();
+  uint64_t told = 0, most = 0;
+  constexpr uint64_t kAhead = GpuMachine::kPartsAhead + 1;
+  fake_cuda_hold_copies(1);
+  std::thread frees([&] {
+    EXPECT_TRUE(ferry::testing::Await([&] { return Launches() - before >= kAhead; }));
+    fake_cuda_hold_copies(0);
+  });
+  GpuMachine::Aside aside;
+  const absl::Status status = Run(made, memory, aside, nullptr, [&](size_t step) {
+    if (TransferOf(steps[step])) return;
+    most = std::max(most, Launches() - before - told++);
+  });
+  frees.join();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(told, uint64_t{kParts});
+  EXPECT_EQ(most, kAhead);
+}
+
 TEST_F(GpuMachineTest, ARunGoesOnWithStepsThatComeWhileItIsUnderWay) {
   const Program program = Steps(4);
   const GpuProgram made = Made(program);
   Memory memory = Bind(made, Ones(program));
-  const auto launches = [] {
-    fake_cuda_counts counts;
-    fake_cuda_get_counts(&counts);
-    return counts.launches;
-  };
-  const uint64_t before = launches();
+  const uint64_t before = Launches();
   std::vector<size_t> told;
   std::atomic<size_t> end{1};
   fake_cuda_hold_copies(1);
   std::thread adds([&] {
     for (const size_t steps : {1, 2, 3}) {
       end = steps;
-      EXPECT_TRUE(ferry::testing::Await([&] { return launches() - before >= steps; }));
+      EXPECT_TRUE(ferry::testing::Await([&] { return Launches() - before >= steps; }));
     }
     fake_cuda_hold_copies(0);
   });
