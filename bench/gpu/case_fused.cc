@@ -31,13 +31,16 @@ namespace {
 
 using testing::GpuDriver;
 
-constexpr uint64_t kBytes = uint64_t{1} << 30;  // of the whole tensor
+constexpr uint64_t kBytes = uint64_t{1} << 30;  // of the whole tensor, or of all tensors
 constexpr std::chrono::seconds kPatience(60);
 
 // A tensor of `kBytes` travels in `parts` parts; each end runs a program on @x, which is all of it.
+// Or `jobs` tensors of equal size travel, of `kBytes` in all; each end has a job for each of them,
+// whose @x is that tensor.
 struct Case {
   std::string name;
   int parts = 0;
+  int jobs = 1;
   std::string sender;
   std::string receiver;
   // The same of one part, whose buffers are @x and what travels of it, by name, in bytes.
@@ -75,6 +78,32 @@ std::string InParts(const char* what, int parts) {
   return absl::StrCat(what, " in ", parts, parts == 1 ? " part" : " parts");
 }
 
+// The programs of whole tensors of so many bytes.
+void SetQuantised(Case& made, uint64_t bytes) {
+  const uint64_t rows = bytes / 2 / 8192;
+  const std::string elements = absl::StrCat("f8e4m3fn[", rows, ",8192]");
+  const std::string scales = absl::StrCat("f8e8m0fnu[", rows, ",256]");
+  // Scales first, which are small: a part is there when its elements are.
+  made.sender =
+      absl::StrCat("program 1\nbuffer @x read ", bytes, "\n%x = input @x : bf16[", rows,
+                   ",8192]\n%q, %s = quantize_block %x block=32 : ", elements, ", ", scales,
+                   "\nsend %s", Travels(made, "s"), "\nsend %q", Travels(made, "q"), "\n");
+  made.receiver =
+      absl::StrCat("program 1\nbuffer @x write ", bytes, "\n%s = recv", Travels(made, "s"), " : ",
+                   scales, "\n%q = recv", Travels(made, "q"), " : ", elements,
+                   "\n%x = dequantize_block %q, %s : bf16[", rows, ",8192]\nstore @x, %x\n");
+}
+
+Case QuantisedJobs(int jobs) {
+  Case made{.name = absl::StrCat("1 GiB bf16 sent as MXFP8 in ", jobs, " jobs"),
+            .parts = 1,
+            .jobs = jobs,
+            .value = OfBf16,
+            .error = 1.0 / 16};
+  SetQuantised(made, kBytes / static_cast<uint64_t>(jobs));
+  return made;
+}
+
 Case Quantised(int parts) {
   Case made{.name = InParts("1 GiB bf16 sent as MXFP8", parts),
             .parts = parts,
@@ -84,18 +113,7 @@ Case Quantised(int parts) {
   const uint64_t rows = PartOf(made) / 2 / 8192;
   const std::string shape = absl::StrCat("[", rows, ",8192]");
   const std::string types = absl::StrCat("f8e4m3fn", shape, ", f8e8m0fnu[", rows, ",256]");
-  const uint64_t all = kBytes / 2 / 8192;
-  const std::string elements = absl::StrCat("f8e4m3fn[", all, ",8192]");
-  const std::string scales = absl::StrCat("f8e8m0fnu[", all, ",256]");
-  // Scales first, which are small: a part is there when its elements are.
-  made.sender =
-      absl::StrCat("program 1\nbuffer @x read ", kBytes, "\n%x = input @x : bf16[", all,
-                   ",8192]\n%q, %s = quantize_block %x block=32 : ", elements, ", ", scales,
-                   "\nsend %s", Travels(made, "s"), "\nsend %q", Travels(made, "q"), "\n");
-  made.receiver =
-      absl::StrCat("program 1\nbuffer @x write ", kBytes, "\n%s = recv", Travels(made, "s"), " : ",
-                   scales, "\n%q = recv", Travels(made, "q"), " : ", elements,
-                   "\n%x = dequantize_block %q, %s : bf16[", all, ",8192]\nstore @x, %x\n");
+  SetQuantised(made, kBytes);
   made.travels = {{"q", PartOf(made) / 2}, {"s", PartOf(made) / 64}};
   const std::string size = absl::StrCat(" ", PartOf(made), "\n");
   const auto travel = [&](const char* access) {
@@ -176,15 +194,15 @@ class FusedBench {
     by_.route = route;
   }
 
-  // Posted: each end runs one program, which sends or receives all parts by itself.
+  // Posted: each end runs a program for each tensor, which sends or receives all parts by itself.
   absl::Status RunPosted(const Case& made, Report& report) {
     Result<Program> sends = Program::Compile(from_.session, from_.device, made.sender);
     if (!sends.ok()) return FromFerry(sends.status());
     Result<Program> receives = Program::Compile(to_.session, to_.device, made.receiver);
     if (!receives.ok()) return FromFerry(receives.status());
     return Compare(
-        made, "posted", [this] { return Plain(); }, [&] { return Fused(*sends, *receives); },
-        report);
+        made, "posted", [&] { return Plain(made.jobs); },
+        [&] { return Fused(made.jobs, *sends, *receives); }, report);
   }
   // Prepared: each end has a job for each part, joined to a batch of transfers of its own.
   absl::Status RunPrepared(const Case& made, Report& report) {
@@ -237,31 +255,42 @@ class FusedBench {
     took = absl::Nanoseconds(tools::MonotonicNanoseconds() - start);
     return absl::OkStatus();
   }
-  absl::StatusOr<absl::Duration> Plain() {
-    const std::string key = absl::StrCat("plain/", ++number_);
+  // Tensor i of `jobs` of them.
+  static Range TensorOf(const End& end, int jobs, int i) {
+    const uint64_t bytes = kBytes / static_cast<uint64_t>(jobs);
+    return end.arena.Range(static_cast<uint64_t>(i) * bytes, bytes);
+  }
+  absl::StatusOr<absl::Duration> Plain(int jobs) {
+    const std::string key = absl::StrCat("plain/", ++number_, "/");
+    std::vector<Transfer> there, here;
+    for (int i = 0; i < jobs; ++i) {
+      there.emplace_back(from_.device, absl::StrCat(key, i), std::vector{TensorOf(to_, jobs, i)});
+      here.emplace_back(to_.device, absl::StrCat(key, i), std::vector{TensorOf(from_, jobs, i)});
+    }
     const int64_t start = tools::MonotonicNanoseconds();
-    Result<Batch> receives = to_.session.Receive(
-        to_.device, {Transfer(from_.device, key, {to_.arena.Range(0, kBytes)})}, by_);
-    Result<Batch> sends = from_.session.Send(
-        from_.device, {Transfer(to_.device, key, {from_.arena.Range(0, kBytes)})}, by_);
+    Result<Batch> receives = to_.session.Receive(to_.device, there, by_);
+    Result<Batch> sends = from_.session.Send(from_.device, here, by_);
     absl::Duration took;
     RETURN_IF_ERROR(Await(start, receives, sends, took));
     return took;
   }
-  static ProgramRun RunOf(const Program& program, End& end, const End& other,
-                          const std::string& suffix) {
-    ProgramRun run = program.Run({{"x", end.arena.Range(0, kBytes)}});
-    run.peers = {{"other", other.device}};
-    run.key_suffix = suffix;
-    return run;
+  std::vector<ProgramRun> RunsOf(int jobs, const Program& program, End& end,
+                                 const End& other) const {
+    std::vector<ProgramRun> runs;
+    for (int i = 0; i < jobs; ++i) {
+      runs.push_back(program.Run({{"x", TensorOf(end, jobs, i)}}));
+      runs.back().peers = {{"other", other.device}};
+      runs.back().key_suffix = absl::StrCat("/", number_, "/", i);
+    }
+    return runs;
   }
-  absl::StatusOr<absl::Duration> Fused(const Program& sends, const Program& receives) {
-    const std::string suffix = absl::StrCat("/", ++number_);
-    const ProgramRun there = RunOf(receives, to_, from_, suffix);
-    const ProgramRun here = RunOf(sends, from_, to_, suffix);
+  absl::StatusOr<absl::Duration> Fused(int jobs, const Program& sends, const Program& receives) {
+    ++number_;
+    const std::vector<ProgramRun> there = RunsOf(jobs, receives, to_, from_);
+    const std::vector<ProgramRun> here = RunsOf(jobs, sends, from_, to_);
     const int64_t start = tools::MonotonicNanoseconds();
-    Result<Batch> receiving = RunPrograms(to_.session, to_.device, {there}, by_);
-    Result<Batch> sending = RunPrograms(from_.session, from_.device, {here}, by_);
+    Result<Batch> receiving = RunPrograms(to_.session, to_.device, there, by_);
+    Result<Batch> sending = RunPrograms(from_.session, from_.device, here, by_);
     absl::Duration took;
     RETURN_IF_ERROR(Await(start, receiving, sending, took));
     return took;
@@ -389,6 +418,7 @@ absl::Status MeasureFused(const GpuDriver& driver, Nodes& nodes, int route, int 
   ASSIGN_OR_RETURN(End from, End::Open(nodes, 0));
   ASSIGN_OR_RETURN(End to, End::Open(nodes, 1));
   FusedBench bench(driver, from, to, route, rounds);
+  RETURN_IF_ERROR(bench.RunPosted(QuantisedJobs(64), report));
   for (const auto& make : {Quantised, Reduced}) {
     for (const int parts : {1, 4, 8, 16}) RETURN_IF_ERROR(bench.RunPosted(make(parts), report));
     for (const int parts : {1, 2, 4, 8, 16, 32}) {
@@ -410,14 +440,15 @@ absl::Status MeasureFusedUnderLoad(const GpuDriver& driver, Nodes& nodes, int ro
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(load.status());
-  const auto under_load = [](int parts) {
-    Case made = Quantised(parts);
+  const auto under_load = [](Case made, double target) {
     absl::StrAppend(&made.name, ", under load");
-    made.target = 1 / 1.05;  // at most 1.05 of the plain transfer's time
+    made.target = target;
     return made;
   };
-  RETURN_IF_ERROR(bench.RunPosted(under_load(8), report));
-  return bench.RunPrepared(under_load(16), report);
+  constexpr double kTarget = 1 / 1.05;  // at most 1.05 of the plain transfer's time
+  RETURN_IF_ERROR(bench.RunPosted(under_load(QuantisedJobs(64), 0), report));
+  RETURN_IF_ERROR(bench.RunPosted(under_load(Quantised(8), kTarget), report));
+  return bench.RunPrepared(under_load(Quantised(16), kTarget), report);
 }
 
 }  // namespace ferry::bench

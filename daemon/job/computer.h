@@ -48,24 +48,27 @@ class Computer : public ScratchMaker {
     compute::HostProgram::FromConstants* from_constants = nullptr;
     compute::HostProgram::Aside& aside;
     bool receives = false;  // see GpuMachine::Work
-    // Whether Do may return before the sections are over. Their buffers and scratch must stay until
-    // then; runs that are under way may have the same scratch.
+    // Whether Do may return before the sections are over. Their buffers, their scratch and what
+    // `step_over` uses must stay until then; runs that are under way may have the same scratch.
     bool may_lag = false;
   };
   // Runs the sections. The program must be compiled for this Computer's target. CANCELLED, with how
   // far it got, if `may_go_on` said no before a launch. OK in three cases: the sections are over;
-  // the run was put aside (`aside` says so); the sections are still under way, and then over() is
-  // less than begun(). In the first two cases nothing that Do was called for is under way
-  // afterwards.
+  // the run was put aside (`aside` says so); the sections are still under way, and then begun() has
+  // grown, and over() is less. In the first two cases nothing that Do was called for is under way
+  // afterwards, unless begun() has not grown.
   virtual absl::Status Do(const Run& run) = 0;
-  // Calls of Do are numbered from 1: the number of the last one, and up to which number all
-  // sections are over. A Computer that never lags numbers none.
+  // Calls of Do that had something to queue are numbered from 1: the number of the last one, and up
+  // to which number all sections are over. A Computer that never lags numbers none.
   virtual uint64_t begun() const { return 0; }
   virtual uint64_t over() const { return 0; }
   // What all runs have had a GPU do: launches, copies and products. 0 of a CPU.
   virtual uint64_t launches() const { return 0; }
-  // Whether Do should be called now: as few sections are under way as keep it busy.
-  virtual bool room() const { return true; }
+  // Calls `step_over` of runs that lag for steps that are over; of runs that are over() now, for
+  // all. An error is one of Look's.
+  virtual absl::Status Tell() { return absl::OkStatus(); }
+  // As many posted jobs as should be handed to the thread at a time.
+  virtual size_t jobs_ahead() const { return 2; }
   // For a caller that sees over() stand still: whether a section that lags has failed.
   virtual absl::Status Look() { return absl::OkStatus(); }
   // Blocks until all sections are over.
@@ -103,7 +106,9 @@ class GpuComputer : public Computer {
   uint64_t begun() const override { return machine_.begun(); }
   uint64_t over() const override { return machine_.over(); }
   uint64_t launches() const override { return machine_.launches(); }
-  bool room() const override { return machine_.room(); }
+  absl::Status Tell() override { return machine_.Tell(); }
+  // While another process uses the GPU too, its turn lasts until nothing of this one is queued.
+  size_t jobs_ahead() const override { return 32; }
   absl::Status Look() override { return machine_.Look(); }
   absl::Status Await() override { return machine_.Await(); }
   uint64_t work_per_ns() const override { return 1000; }
@@ -135,7 +140,8 @@ class GpuComputer : public Computer {
 
   const CudaDevice& device_;
   compute::GpuMachine machine_;
-  std::array<Name, 16> names_;  // by number modulo their count, of the runs that were begun last
+  // By number modulo their count, of the runs that were begun last: more than are under way.
+  std::array<Name, 64> names_;
   const LossStory story_{[this](const LossStory::Loss&) { return UnderWay(); }};
   // By its address.
   absl::flat_hash_map<std::byte*, std::unique_ptr<DeviceMemory>> scratch_;

@@ -59,12 +59,19 @@ void JobQueue::Drop(const Job& job) {
   if (job.aside) homes_.compute.Post([this, id = job.id] { homes_.runner.Drop(id); });
 }
 
+bool JobQueue::MayHand(const Job& job) const {
+  if (handed_.size() < 2) return true;
+  uint64_t work = job.left();
+  for (const Job* const handed : handed_) work = compute::SaturatingAdd(work, handed->served);
+  return work <= homes_.runner.WorkIn(JobRunner::kSlice);
+}
+
 void JobQueue::Pump() {
   home_.Check();
   for (AtRunner& place : at_runner_) {
     if (place.state() != AtRunner::State::kFree) continue;
     Job* const job = Next();
-    if (job == nullptr) break;
+    if (job == nullptr || !MayHand(*job)) break;
     // Of a job that was taken back nothing is left: its session was charged before.
     if (job->left() > 0) job->served = job->left();
     ready_.Serve(job->left());
@@ -75,23 +82,22 @@ void JobQueue::Pump() {
 
 void JobQueue::ShareOut() {
   if (handed_.empty()) return homes_.runner.SetPostedWait(0, 0);
-  Job& first = *handed_.front();
-  Job* next = handed_.size() > 1 ? handed_.back() : nullptr;
+  const uint64_t first = handed_.front()->session();
+  const auto is_other = [first](const Job* job) { return job->session() != first; };
+  auto other = std::find_if(handed_.begin(), handed_.end(), is_other);
   // A job that is put aside is not overtaken by others of its session, which may use its memory.
-  if (next != nullptr && next->session() == first.session() && ready_.HasOthers(first.session())) {
-    TakeBack(*next);
-    next = handed_.size() > 1 ? next : nullptr;
+  if (other == handed_.end() && ready_.HasOthers(first)) {
+    const std::vector<Job*> behind(handed_.begin() + 1, handed_.end());
+    for (Job* const job : behind) TakeBack(*job);
+    other = handed_.end();
   }
-  const bool others =
-      next != nullptr ? next->session() != first.session() : ready_.HasOthers(first.session());
-  first.others.store(others, std::memory_order_relaxed);
-  if (next != nullptr) {  // the first job may be put aside for this one
-    next->others.store(next->session() != first.session() || ready_.HasOthers(next->session()),
-                       std::memory_order_relaxed);
+  const bool mixed = other != handed_.end();
+  for (Job* const job : handed_) {
+    job->others.store(mixed || ready_.HasOthers(job->session()), std::memory_order_relaxed);
   }
   constexpr uint64_t kSome = UINT64_MAX;  // no session has this id
-  homes_.runner.SetPostedWait(first.session(), next != nullptr ? next->session()
-                                               : others        ? kSome
+  homes_.runner.SetPostedWait(first, mixed                     ? (*other)->session()
+                                     : ready_.HasOthers(first) ? kSome
                                                                : 0);
 }
 

@@ -5,14 +5,15 @@
 // share of the time is held until he has some again (TimeQuota).
 //
 // Two jobs at a time are handed to the compute thread, so that the next one need not come from
-// control first. A handed job that has not begun can be taken back. A run that has lasted for
-// JobRunner::kSlice is put aside for jobs of other sessions, and is ready again.
+// control first; to that of a GPU up to JobRunner::jobs_ahead(), if all of them together are
+// estimated to take no longer than JobRunner::kSlice. A handed job that has not begun can be taken
+// back. A run that has lasted for JobRunner::kSlice is put aside for jobs of other sessions, and is
+// ready again.
 //
 // Owns nothing of the jobs, which must stay until they are removed or have run. Home: control. The
 // compute executor must be stopped before the queue is destroyed.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,7 +50,10 @@ class JobQueue {
   };
   // `jobs`: all jobs, in which a job is found again when it has run.
   JobQueue(Homes homes, const Jobs& jobs, Hooks hooks)
-      : homes_(homes), jobs_(jobs), hooks_(std::move(hooks)) {}
+      : homes_(homes),
+        jobs_(jobs),
+        hooks_(std::move(hooks)),
+        at_runner_(homes.runner.jobs_ahead()) {}
 
   // The job is ready: it waits for its turn, which Pump gives it.
   void Add(Job& job);
@@ -78,11 +82,10 @@ class JobQueue {
   bool IsHeld(const Job& job) const;
 
  private:
-  // How many jobs are handed to the compute thread at a time.
-  static constexpr size_t kAtOnce = 2;
-
   // The job whose turn it is. Null if no ready job's user has quota left.
   Job* Next();
+  // Whether the job may be handed to the compute thread beside those that are.
+  bool MayHand(const Job& job) const;
   void Hand(Job& job, AtRunner& place);
   size_t CountAtRunner(AtRunner::State state) const;
   // The compute thread has finished with a job that it was handed. No status: the job was taken
@@ -94,7 +97,7 @@ class JobQueue {
   const Homes homes_;
   const Jobs& jobs_;
   const Hooks hooks_;
-  std::array<AtRunner, kAtOnce> at_runner_;
+  std::vector<AtRunner> at_runner_;
   std::vector<Job*> handed_;  // handed jobs that were not taken back, in the order of handing
   FairQueue ready_;
   std::vector<Job*> held_;  // in the order of their turns

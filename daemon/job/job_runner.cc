@@ -143,12 +143,15 @@ absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>
   if (lent) scratch = Lend(bytes, aside_run.get());
   absl::Status status = scratch.status();
   const bool runs = status.ok();
+  const uint64_t before = computer_->begun();
   if (runs) status = RunWith(job, *scratch, lent, aside_run);
-  if (status.ok() && aside_run == nullptr && computer_->over() < computer_->begun()) {
+  const bool begun = computer_->begun() > before;
+  if (begun && status.ok() && aside_run == nullptr && computer_->over() < computer_->begun()) {
     run.number = computer_->begun();
     return status;
   }
-  Reap(runs ? &run : nullptr);
+  // What was not begun has had none of the time of those that are under way.
+  if (begun || under_way_.empty()) Reap(runs ? &run : nullptr);
   if (under_way_.empty()) scratch_.Shrink();
   return status;
 }
@@ -207,14 +210,14 @@ bool JobRunner::Reap(UnderWay* also) {
   const uint64_t over = under_way_.empty() ? 0 : computer_->over();
   size_t count = 0;
   while (count < under_way_.size() && under_way_[count].number <= over) ++count;
-  absl::Status status;
-  if (count == 0 && also == nullptr) {
+  absl::Status status = under_way_.empty() ? absl::OkStatus() : computer_->Tell();
+  if (count == 0 && also == nullptr && status.ok()) {
     if (under_way_.empty() || ++looks_ < kLooks) return false;
     looks_ = 0;
     status = computer_->Look();
     if (status.ok()) return false;
-    count = under_way_.size();
   }
+  if (!status.ok()) count = under_way_.size();
   looks_ = 0;
   EndRuns(count, status, also);
   return true;
@@ -300,6 +303,11 @@ bool JobRunner::OthersReady(SessionId session) const {
          });
 }
 
+bool JobRunner::HasRoom() const {
+  return std::count_if(under_way_.begin(), under_way_.end(),
+                       [](const UnderWay& run) { return run.armed != nullptr; }) < kFiringsAhead;
+}
+
 bool JobRunner::Poll() {
   home_.Check();
   const bool ended = Reap();
@@ -311,7 +319,7 @@ bool JobRunner::Poll() {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
     }
   }
-  while (!ready_.empty() && computer_->room()) {
+  while (!ready_.empty() && HasRoom()) {
     Turn& turn = static_cast<Turn&>(*ready_.Next());
     ArmedJob& armed = turn.armed;
     // FindReady finds it again when the other run is over, or its user's share has come.
@@ -333,10 +341,10 @@ bool JobRunner::Poll() {
 bool JobRunner::PrepareToPark() {
   home_.Check();
   // Without room there is nothing to do before a run is over, for which Busy() has the lane look.
-  return !computer_->room() ||
-         (ready_.empty() &&
-          std::none_of(batches_.begin(), batches_.end(),
-                       [this](const auto& batch) { return FindReady(*batch) != nullptr; }));
+  return !HasRoom() || (ready_.empty() &&
+                        std::none_of(batches_.begin(), batches_.end(), [this](const auto& batch) {
+                          return FindReady(*batch) != nullptr;
+                        }));
 }
 
 void JobRunner::Keep(ArmedJob& armed) {
@@ -366,7 +374,6 @@ void JobRunner::Fire(ArmedJob& armed) {
   if (armed.aside_run == nullptr) armed.batch.words.Begin(armed.over + 1);
   Keep(armed);
   compute::HostProgram::StepOver step_over;
-  // Who hears of steps has a GPU wait after each.
   if (std::any_of(job.joints.begin(), job.joints.end(),
                   [&](const Joint& joint) { return IsEarly(joint, *job.program); })) {
     step_over = [&armed](size_t step) {

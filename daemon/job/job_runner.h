@@ -13,8 +13,9 @@
 // then nothing else of its session runs, because that may use the same memory.
 //
 // Runs of a GPU are queued ahead: while one is under way the next few are queued behind it, in the
-// order of their turns (Computer::room). Runs end in that order, which Poll sees. A run with a
-// `step_over` callback is not queued ahead. A run that was put aside and goes on is not either.
+// order of their turns: as many posted ones as JobQueue hands out, and kFiringsAhead firings. Runs
+// end in that order, which Poll sees; it also tells of
+// their steps. A run that was put aside and goes on is not queued ahead.
 //
 // Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
 // stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
@@ -117,6 +118,7 @@ class JobRunner : public Poller {
   using Failed = std::function<void(TransferId job, absl::Status why)>;
 
   static constexpr absl::Duration kSlice = absl::Milliseconds(10);
+  static constexpr ptrdiff_t kFiringsAhead = 4;  // firings that are under way at a time
 
   // Bounds, in bytes, of what prepared jobs may keep of what they make of constant buffers: of one
   // session, and of all. A job that does not fit makes it anew in each firing. `of_all` also bounds
@@ -193,6 +195,8 @@ class JobRunner : public Poller {
   uint64_t WorkIn(absl::Duration time) const {
     return static_cast<uint64_t>(absl::ToInt64Nanoseconds(time)) * computer_->work_per_ns();
   }
+  // See Computer. Any thread.
+  size_t jobs_ahead() const { return computer_->jobs_ahead(); }
   // Bytes that prepared jobs keep: what MostKept bounds, for tests of the bounds.
   uint64_t kept_bytes() const { return kept_bytes_; }
 
@@ -253,6 +257,8 @@ class JobRunner : public Poller {
   bool IsOverQuota(const Batch& batch) const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
+  // Whether one more firing may be begun now.
+  bool HasRoom() const;
   // Begins a firing, or goes on with it.
   void Fire(ArmedJob& armed);
   // A firing is over, of which the last part took so long.
@@ -260,7 +266,7 @@ class JobRunner : public Poller {
   // Asks for the next firing of those batches that the job is joined to.
   static void Define(const ArmedJob& armed, absl::FunctionRef<bool(const Joint&)> which);
   // Sets `run.number` if the run is under way when RunSlice returns; the caller keeps `run` then.
-  // If Computer::Do was called and did not leave the run under way, all earlier runs are over and
+  // If Computer::Do has begun it and did not leave it under way, all earlier runs are over and
   // their `Over` was called.
   absl::Status RunSlice(const PostedJob& job, std::unique_ptr<RunAside>& aside_run, UnderWay& run);
   // `lent`: the scratch is lent to the run.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -57,8 +58,8 @@ struct CudaStream::Parts {
   // begin before the mark or report that its own stream makes ahead of it is over, which is 2.5 or
   // 3.6 us later (H200); it need not wait for those of another stream.
   CUstream teller = nullptr;
-  CUevent passed = nullptr;  // what `teller` waits for next
-  CUevent events[kMarks] = {};
+  CUevent passed = nullptr;            // what `teller` waits for next
+  std::vector<CUevent> events;         // by number modulo their count
   std::byte* report_page = nullptr;    // if it is registered
   CUdeviceptr report = 0;              // where the GPU sees it
   std::unique_ptr<CudaGather> gather;  // a table for each mark
@@ -75,6 +76,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
       made->memory_,
       device.Map({MemoryKind::kCudaAllocate, options.staging_bytes + options.table_bytes}, {}));
   made->table_bytes_ = options.table_bytes;
+  made->marks_ = options.marks;
   if (options.table_bytes > 0) made->free_[0] = options.table_bytes;
   device.MakeCurrent();
   Parts& parts = *made->parts_;
@@ -93,6 +95,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
   }
   // Who queues in the background waits for long, and should not spin.
   const unsigned wait = options.background ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT;
+  parts.events.resize(options.marks);
   for (CUevent& event : parts.events) {
     RETURN_IF_CUDA(api, api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | wait), doing);
   }
@@ -106,9 +109,9 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Make(CudaDevice& device,
     RETURN_IF_CUDA(api, api.cuMemHostGetDevicePointer(&parts.report, parts.report_page, 0), doing);
   }
   if (!options.kernel) return made;
-  absl::StatusOr<std::unique_ptr<CudaGather>> gather =
-      CudaGather::Make(api, kMarks, kPieces + made->staging_bytes() / CudaGather::kTaskBytes + 1,
-                       CudaGather::kLocalBlocks);
+  absl::StatusOr<std::unique_ptr<CudaGather>> gather = CudaGather::Make(
+      api, made->marks_, kPieces + made->staging_bytes() / CudaGather::kTaskBytes + 1,
+      CudaGather::kLocalBlocks);
   if (gather.ok()) {
     parts.gather = *std::move(gather);
   } else {
@@ -135,7 +138,7 @@ absl::Status CudaStream::Copy(absl::Span<const CopyPiece> pieces) {
   FERRY_CHECK(room() && pieces.size() <= kPieces);
   const CudaApi& api = parts_->api;
   if (parts_->gather != nullptr) {
-    RETURN_IF_ERROR(parts_->gather->Launch(parts_->stream, marked_ % kMarks, pieces));
+    RETURN_IF_ERROR(parts_->gather->Launch(parts_->stream, marked_ % marks_, pieces));
     return Mark();
   }
   for (const CopyPiece& piece : pieces) {
@@ -168,7 +171,7 @@ absl::StatusOr<std::optional<CudaStream::Table>> CudaStream::MakeTable(
   free_.erase(place);
   if (left > 0) free_[table.offset + BytesOf(table)] = left;
   absl::Status queued =
-      parts_->gather->Upload(parts_->stream, marked_ % kMarks, pieces, AddressOf(table)).status();
+      parts_->gather->Upload(parts_->stream, marked_ % marks_, pieces, AddressOf(table)).status();
   if (queued.ok()) queued = Mark();
   if (queued.ok()) return table;
   FreeTable(table);  // what comes there next is queued behind it
@@ -272,7 +275,7 @@ absl::Status CudaStream::Mark() {
   home_.Check();
   FERRY_CHECK(room());
   ASSIGN_OR_RETURN(const CUstream teller, parts_->Behind());
-  RETURN_IF_CUDA(parts_->api, parts_->api.cuEventRecord(parts_->events[marked_ % kMarks], teller),
+  RETURN_IF_CUDA(parts_->api, parts_->api.cuEventRecord(parts_->events[marked_ % marks_], teller),
                  "mark a stream");
   ++marked_;
   return absl::OkStatus();
@@ -281,7 +284,7 @@ absl::Status CudaStream::Mark() {
 absl::StatusOr<uint64_t> CudaStream::Reached() {
   home_.Check();
   for (; reached_ < marked_; ++reached_) {
-    const CUresult result = parts_->api.cuEventQuery(parts_->events[reached_ % kMarks]);
+    const CUresult result = parts_->api.cuEventQuery(parts_->events[reached_ % marks_]);
     if (result == CUDA_ERROR_NOT_READY) break;
     RETURN_IF_CUDA(parts_->api, result, "look at a mark of a stream");
   }
@@ -293,7 +296,7 @@ absl::Status CudaStream::AwaitMark(uint64_t number) {
   FERRY_CHECK(number <= marked_);
   if (number > reached_) {
     RETURN_IF_CUDA(parts_->api,
-                   parts_->api.cuEventSynchronize(parts_->events[(number - 1) % kMarks]),
+                   parts_->api.cuEventSynchronize(parts_->events[(number - 1) % marks_]),
                    "await a mark of a stream");
   }
   return Reached().status();

@@ -29,7 +29,6 @@ class CudaKernel;
 
 class CudaStream {
  public:
-  static constexpr size_t kMarks = 8;  // most marks that are made and not yet reached
   static constexpr size_t kPieces = size_t{16} << 10;  // of one Copy, at most
 
   struct Options {
@@ -39,6 +38,7 @@ class CudaStream {
     // Whether what is queued here gives way to what other streams of the GPU queue. Marks and
     // reports of such a stream are made by a second stream, which follows it.
     bool background = false;
+    size_t marks = 8;  // most marks that are made and not yet reached
     // For Report: a page of host memory, 4,096 bytes, aligned to 4,096, which outlives the
     // stream. Null: there are no reports.
     std::byte* report_page = nullptr;
@@ -65,7 +65,7 @@ class CudaStream {
   uint64_t staging_bytes() const { return memory_->bytes() - table_bytes_; }
 
   // Whether one more mark can be made.
-  bool room() const { return marked_ - reached_ < kMarks; }
+  bool room() const { return marked_ - reached_ < marks_; }
   // These queue; each ends with a mark, so there must be room(). `pieces` are at most kPieces, of
   // at most staging_bytes() in all.
   absl::Status Copy(absl::Span<const CopyPiece> pieces);
@@ -120,6 +120,7 @@ class CudaStream {
   CudaDevice& device_;
   std::unique_ptr<DeviceMemory> memory_;  // staging, then tables; holds the context
   uint64_t table_bytes_ = 0;
+  size_t marks_ = 0;                   // of Options
   std::map<uint64_t, uint64_t> free_;  // free ranges of the tables' memory: length by offset
   std::unique_ptr<Parts> parts_;
   uint64_t marked_ = 0;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -172,6 +173,53 @@ TEST_F(JobAheadTest, ARunIsQueuedBehindOneThatIsUnderWay) {
   EXPECT_GT(runner_->run_time(), absl::ZeroDuration());
 }
 
+// As one that sends: each step is told of before the run is over, of whichever run it is.
+TEST_F(JobAheadTest, ARunWhoseStepsAreHeardOfIsQueuedAheadToo) {
+  const auto program = Compile(Doublings(2));
+  RunFirst(program);
+  Hold(true);
+  const fake_cuda_counts before = Counts();
+  const auto run = [&] {
+    const TransferId job = Next();
+    runner_->Run({.id = job,
+                  .program = *program,
+                  .memory = Bind(*program),
+                  .step_over =
+                      [this, job](size_t step) {
+                        told_.push_back(absl::StrCat(SequenceOf(job), " step ", step));
+                      }},
+                 [this, job](const absl::Status& status, uint64_t) { Tell(job, status); });
+  };
+  run();
+  run();
+  EXPECT_EQ(Counts().launches - before.launches, 4u);
+  EXPECT_EQ(told_.size(), 1u);
+  Hold(false);
+  PollUntilIdle();
+  const auto told_of = [this](const std::string& job) {
+    std::vector<std::string> told;
+    std::copy_if(told_.begin(), told_.end(), std::back_inserter(told),
+                 [&](const std::string& text) { return text.starts_with(job); });
+    return told;
+  };
+  EXPECT_THAT(told_of("2"), ElementsAre("2 step 0", "2 step 1", "2 OK"));
+  EXPECT_THAT(told_of("3"), ElementsAre("3 step 0", "3 step 1", "3 OK"));
+  EXPECT_EQ(Counts().waits, before.waits) << "nobody has waited in the driver";
+}
+
+TEST_F(JobAheadTest, ManyPostedRunsLeaveRoomForFirings) {
+  const auto program = Compile(Doublings(1));
+  RunFirst(program);
+  Hold(true);
+  const fake_cuda_counts before = Counts();
+  for (int i = 0; i < 2 * JobRunner::kFiringsAhead; ++i) Run(program);
+  const PreparedBatch& batch = Fire(program, 1);
+  while (runner_->Poll()) continue;
+  EXPECT_EQ(Counts().launches - before.launches, 2 * JobRunner::kFiringsAhead + 1);
+  Hold(false);
+  PollWhile([&] { return !batch.IsOver(1); });
+}
+
 TEST_F(JobAheadTest, KernelsMayBeginBeforeTheOneAheadIsOver) {
   const auto program = Compile(Doublings(3));
   RunFirst(program);
@@ -209,7 +257,7 @@ TEST_F(JobAheadTest, ABatchOfRunsIsQueuedUpToItsBoundAndWaitsForNone) {
   const fake_cuda_counts before = Counts();
   const PreparedBatch& batch = Fire(program, kRuns);
   while (runner_->Poll()) continue;
-  EXPECT_EQ(Counts().launches - before.launches, compute::GpuMachine::kRunsAhead);
+  EXPECT_EQ(Counts().launches - before.launches, JobRunner::kFiringsAhead);
   EXPECT_TRUE(runner_->PrepareToPark()) << "without room there is nothing to do";
   EXPECT_FALSE(batch.IsOver(1));
   Hold(false);
@@ -274,11 +322,11 @@ TEST_F(JobAheadTest, WhatIsNotQueuedOfABatchThatEndsIsNotLaunched) {
   runner_->Disarm(*batch_);  // waits for what is under way
   gate.join();
   EXPECT_FALSE(runner_->Busy());
-  EXPECT_EQ(Counts().launches - before, compute::GpuMachine::kRunsAhead);
+  EXPECT_EQ(Counts().launches - before, JobRunner::kFiringsAhead);
   EXPECT_FALSE(batch.IsOver(1));
   EXPECT_EQ(std::count_if(buffers_.begin(), buffers_.end(),
                           [](const auto& buffers) { return ValueOf(buffers[1]) == 2; }),
-            static_cast<int>(compute::GpuMachine::kRunsAhead));
+            static_cast<int>(JobRunner::kFiringsAhead));
 }
 
 TEST_F(JobAheadTest, ALaunchThatIsRefusedIsThatOfItsRunAlone) {

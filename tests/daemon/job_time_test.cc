@@ -26,7 +26,7 @@ constexpr absl::Duration kMs = absl::Milliseconds(1);
 // A run takes what is said of its session. With `lags` it is under way until over_ says otherwise.
 class FakeComputer : public Computer {
  public:
-  explicit FakeComputer(ManualExecutor& clock) : clock_(clock) {}
+  FakeComputer(ManualExecutor& clock, size_t jobs_ahead) : clock_(clock), ahead_(jobs_ahead) {}
 
   absl::Status Do(const Run& run) override {
     ++begun_;
@@ -38,6 +38,7 @@ class FakeComputer : public Computer {
   uint64_t begun() const override { return begun_; }
   uint64_t over() const override { return over_; }
   void EndAll() { over_ = begun_; }
+  size_t jobs_ahead() const override { return ahead_; }
   uint64_t work_per_ns() const override { return 10; }
   absl::StatusOr<std::byte*> Make(uint64_t bytes) override {
     return static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
@@ -49,13 +50,15 @@ class FakeComputer : public Computer {
 
  private:
   ManualExecutor& clock_;
+  const size_t ahead_;
   uint64_t begun_ = 0, over_ = 0;
 };
 
 class JobTimeTest : public ::testing::Test {
  protected:
-  JobTimeTest()
-      : program_(CompileProgram(std::string(kHalf), {}).program),
+  explicit JobTimeTest(size_t jobs_ahead = 2)
+      : ahead_(jobs_ahead),
+        program_(CompileProgram(std::string(kHalf), {}).program),
         devices_({1}),
         runner_(
             MakeComputer(), {}, [](const Doorbell&, bool) {}, [](TransferId, absl::Status) {},
@@ -71,14 +74,17 @@ class JobTimeTest : public ::testing::Test {
                jobs_.erase(job.id);
              }}) {}
   std::unique_ptr<Computer> MakeComputer() {
-    auto computer = std::make_unique<FakeComputer>(control_);
+    auto computer = std::make_unique<FakeComputer>(control_, ahead_);
     computer_ = computer.get();
     return computer;
   }
 
-  // A job that is ready. Each session is its own user, of the same number.
-  Job& Post(uint32_t session) {
-    auto made = std::make_unique<Job>(session, 0, program_->work);
+  // A job that is ready. Each session is its own user, of the same number. `estimated`: what it is
+  // likely to take; zero: what its program is.
+  Job& Post(uint32_t session, absl::Duration estimated = absl::ZeroDuration()) {
+    const uint64_t work =
+        estimated == absl::ZeroDuration() ? program_->work : runner_.WorkIn(estimated);
+    auto made = std::make_unique<Job>(session, 0, work);
     Job& job = *made;
     job.id = MakeTransferId(SessionId(session), ++sequence_);
     job.device = devices_.table.Find(GlobalDeviceId(1));
@@ -109,6 +115,7 @@ class JobTimeTest : public ::testing::Test {
     return sessions;
   }
 
+  const size_t ahead_;
   const std::shared_ptr<const CompiledProgram> program_;
   Devices devices_;
   ManualExecutor control_, compute_;
@@ -146,6 +153,63 @@ TEST_F(JobTimeTest, ASessionOfLongRunsDoesNotStarveOneOfShortRuns) {
   size_t of_long = 0;
   for (size_t i = before; i < ran_.size(); ++i) of_long += SessionOf(ran_[i]) == SessionId(1);
   EXPECT_LE(of_long, 3u) << "those that were handed before";
+}
+
+// As of a GPU, whose runs lag.
+class JobsAheadTest : public JobTimeTest {
+ protected:
+  static constexpr size_t kAhead = 8;
+  JobsAheadTest() : JobTimeTest(kAhead) { computer_->lags = true; }
+  void EndAll() {
+    computer_->EndAll();
+    runner_.Poll();
+    control_.RunAll();
+  }
+};
+
+TEST_F(JobsAheadTest, ShortJobsAreQueuedAheadUpToTheBound) {
+  Post(1, 20);
+  queue_.Pump();
+  Turn();
+  EXPECT_EQ(computer_->begun(), kAhead);
+  while (Waiting(1) > 0) {
+    EndAll();
+    Turn();
+  }
+  EXPECT_EQ(ran_.size(), 20u);
+}
+
+TEST_F(JobsAheadTest, OfLongJobsNoMoreThanTwoAreUnlessAllFitTheSlice) {
+  for (int i = 0; i < 6; ++i) Post(1, 0.6 * JobRunner::kSlice);
+  queue_.Pump();
+  Turn();
+  EXPECT_EQ(computer_->begun(), 2u);
+  EndAll();
+  Turn();
+  EXPECT_EQ(computer_->begun(), 4u);
+  for (int i = 0; i < 2; ++i) {
+    EndAll();
+    Turn();
+  }
+  EXPECT_EQ(ran_.size(), 6u);
+  for (int i = 0; i < 6; ++i) Post(1, 0.3 * JobRunner::kSlice);
+  queue_.Pump();
+  Turn();
+  EXPECT_EQ(computer_->begun(), 6 + 3u);
+}
+
+TEST_F(JobsAheadTest, WhatHasNotBegunGivesWayToAnotherSession) {
+  Post(1, 20);
+  queue_.Pump();
+  Post(2);
+  queue_.Pump();
+  while (Waiting(1) + Waiting(2) > 0) {
+    Turn();
+    EndAll();
+  }
+  const std::vector<uint32_t> ran = Ran();
+  EXPECT_EQ(ran.size(), 21u);
+  EXPECT_LE(std::find(ran.begin(), ran.end(), 2u) - ran.begin(), 2);
 }
 
 TEST_F(JobTimeTest, AUserOverHisShareWaitsAndLosesNothing) {

@@ -49,14 +49,12 @@ uint64_t WordAt(const std::byte* at) {
 // One call of Run.
 struct GpuMachine::Running {
   const Work& work;
-  bool full = true;       // its launches are those of full kernels
-  bool launched = false;  // its first kernel is queued
-  // Steps that are not told of, in order, each with the mark behind its launches.
-  struct Untold {
-    uint64_t mark = 0;
-    size_t step = 0;
-  };
-  std::deque<Untold> untold = {};
+  bool full = true;                          // its launches are those of full kernels
+  bool begun = false;                        // it has queued something, or is about to
+  bool launched = false;                     // its first kernel is queued
+  std::shared_ptr<Teller> teller = nullptr;  // from its first step on that is not told of at once
+
+  size_t untold() const { return teller == nullptr ? 0 : teller->untold; }
 
   std::byte* AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) {
@@ -72,6 +70,7 @@ absl::Status GpuMachine::Open() {
   options.staging_bytes = 256;
   options.kernel = false;
   options.background = true;
+  options.marks = kPartsAhead + 1;
   options.report_page = page_->bytes;
   ASSIGN_OR_RETURN(stream_, CudaStream::Make(device_, options));
   return absl::OkStatus();
@@ -89,6 +88,7 @@ void GpuMachine::CloseStream() {
   products_.reset();
   stream_.reset();
   parts_.clear();
+  untold_.clear();
   queued_ = 0;
 }
 
@@ -96,6 +96,12 @@ absl::StatusOr<std::unique_ptr<DeviceMemory>> GpuMachine::Allocate(uint64_t byte
   home_.Check();
   RETURN_IF_ERROR(Open());
   return device_.Map({MemoryKind::kCudaAllocate, bytes}, {});
+}
+
+void GpuMachine::Begin(Running& run) {
+  if (std::exchange(run.begun, true)) return;
+  begun_.fetch_add(1, std::memory_order_release);
+  if (run.full) DropFirstTiers(run.work.program);
 }
 
 absl::StatusOr<const CudaKernel*> GpuMachine::KernelOf(const CompiledKernel& code) {
@@ -121,15 +127,13 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   home_.Check();
   RETURN_IF_ERROR(Open());
   stream_->MakeCurrent();
-  begun_.fetch_add(1, std::memory_order_release);
   Running run{work, work.program.full()};
-  if (run.full) DropFirstTiers(work.program);
   const size_t from = std::exchange(aside.put, false) ? aside.step : work.begin;
   const absl::Status queued = QueueSteps(run, from, aside);
-  const bool may_lag = work.may_lag && !work.step_over;
-  if (queued.ok() && !aside.put && may_lag && Report()) return absl::OkStatus();
+  if (!run.begun) return queued;
+  if (queued.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
   // Each is told of at once, not when all are over: transfers begin then.
-  while (!run.untold.empty() && AwaitStep(run, std::nullopt).ok()) continue;
+  while (run.untold() > 0 && AwaitStep(run, std::nullopt).ok()) continue;
   // What was queued uses the memory that the caller has lent, however the run ends.
   absl::Status status = queued;
   status.Update(Await());
@@ -142,7 +146,8 @@ absl::Status GpuMachine::QueueSteps(Running& run, size_t step, Aside& aside) {
   while (true) {
     const size_t end = work.end();
     if (step >= end) {
-      if (run.untold.empty()) return absl::OkStatus();
+      const bool lags = work.may_lag && end == work.program.plan().plan.steps.size();
+      if (lags || run.untold() == 0) return absl::OkStatus();
       RETURN_IF_ERROR(AwaitStep(run, end));
       continue;
     }
@@ -193,6 +198,7 @@ absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> com
 absl::Status GpuMachine::Queue(Running& run, const GpuCommand& command) {
   using Kind = GpuCommand::Kind;
   const Kind kind = command.kind;
+  if (kind != Kind::kSend && kind != Kind::kReceive) Begin(run);
   if (kind == Kind::kLaunch || kind == Kind::kCopy || kind == Kind::kProduct) ++launches_;
   switch (command.kind) {
     case GpuCommand::Kind::kLaunch:
@@ -272,11 +278,17 @@ absl::StatusOr<bool> GpuMachine::IsFull() {
 }
 
 absl::Status GpuMachine::EndStep(Running& run, size_t step) {
+  if (!run.begun) {
+    run.work.step_over(step);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(EndPart());
-  run.untold.push_back({stream_->marked(), step});
-  RETURN_IF_ERROR(TellSteps(run));
+  if (run.teller == nullptr) run.teller = std::make_shared<Teller>(Teller{run.work.step_over});
+  ++run.teller->untold;
+  untold_.push_back({stream_->marked(), step, run.teller});
+  RETURN_IF_ERROR(Tell());
   ASSIGN_OR_RETURN(bool full, IsFull());
-  while (full && !run.untold.empty()) {
+  while (full && !untold_.empty()) {
     RETURN_IF_ERROR(AwaitStep(run, std::nullopt));
     ASSIGN_OR_RETURN(full, IsFull());
   }
@@ -284,27 +296,33 @@ absl::Status GpuMachine::EndStep(Running& run, size_t step) {
 }
 
 absl::Status GpuMachine::AwaitStep(Running& run, std::optional<size_t> end) {
-  const size_t untold = run.untold.size();
+  const size_t untold = untold_.size();
   const Work& work = run.work;
   const bool grows = end && *end < work.program.plan().plan.steps.size();
   const absl::Time since = MonotonicNow();
   while (true) {
-    RETURN_IF_ERROR(TellSteps(run));
-    if (run.untold.size() < untold || (grows && work.end() > *end)) return absl::OkStatus();
+    RETURN_IF_ERROR(Tell());
+    if (untold_.size() < untold || (grows && work.end() > *end)) return absl::OkStatus();
     const absl::Duration waited = MonotonicNow() - since;
     if (waited < kLooking) continue;
     const bool sleeps = grows ? work.may_go_on && !work.may_go_on() : waited >= kNapping;
     if (sleeps) break;
     absl::SleepFor(std::clamp(waited / 16, kShortestNap, kLongestNap));
   }
-  RETURN_IF_ERROR(stream_->AwaitMark(run.untold.front().mark));
-  return TellSteps(run);
+  RETURN_IF_ERROR(stream_->AwaitMark(untold_.front().mark));
+  return Tell();
 }
 
-absl::Status GpuMachine::TellSteps(Running& run) {
+absl::Status GpuMachine::Tell() {
+  home_.Check();
+  if (untold_.empty()) return absl::OkStatus();
+  stream_->MakeCurrent();
   ASSIGN_OR_RETURN(const uint64_t reached, stream_->Reached());
-  for (; !run.untold.empty() && run.untold.front().mark <= reached; run.untold.pop_front()) {
-    run.work.step_over(run.untold.front().step);
+  while (!untold_.empty() && untold_.front().mark <= reached) {
+    const Untold told = std::move(untold_.front());
+    untold_.pop_front();
+    --told.teller->untold;
+    told.teller->step_over(told.step);
   }
   return absl::OkStatus();
 }
@@ -313,7 +331,9 @@ absl::Status GpuMachine::Look() {
   home_.Check();
   if (over() >= begun()) return absl::OkStatus();
   stream_->MakeCurrent();
-  return stream_->Look();
+  const absl::Status seen = stream_->Look();
+  if (!seen.ok()) untold_.clear();
+  return seen;
 }
 
 absl::Status GpuMachine::AwaitQueued() {
@@ -325,11 +345,14 @@ absl::Status GpuMachine::AwaitQueued() {
 
 absl::Status GpuMachine::Await() {
   home_.Check();
-  if (over() >= begun()) return absl::OkStatus();
-  stream_->MakeCurrent();
-  RETURN_IF_ERROR(AwaitQueued());
-  awaited_.store(begun(), std::memory_order_release);
-  return absl::OkStatus();
+  if (over() < begun()) {
+    stream_->MakeCurrent();
+    const absl::Status awaited = AwaitQueued();
+    if (!awaited.ok()) untold_.clear();
+    RETURN_IF_ERROR(awaited);
+    awaited_.store(begun(), std::memory_order_release);
+  }
+  return Tell();
 }
 
 }  // namespace ferry::compute

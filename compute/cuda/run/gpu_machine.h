@@ -5,7 +5,8 @@
 //
 // A run queues the plan's commands in order. A run may lag: then Run returns when all of it is
 // queued, and the next run can be queued behind it, so that the GPU does not pause between the two.
-// Runs end in the order in which they were begun. What is queued goes in parts of up to eight
+// Runs end in the order in which they were begun, and steps are told of in the order in which they
+// were queued. What is queued goes in parts of up to eight
 // launches; a step that somebody hears of ends one. At most kLaunchesAhead launches, in at most
 // kPartsAhead parts, and the part that is being queued are not over at any time, whichever runs
 // they are of, so that a run can be stopped, or put aside, soon.
@@ -41,9 +42,7 @@ class GpuMachine {
   // GPU as well, a process has its turn every few milliseconds, until nothing of it is queued: what
   // is not ahead then waits for the next turn.
   static constexpr int kLaunchesAhead = 32;
-  static constexpr size_t kPartsAhead = CudaStream::kMarks - 1;
-  // Runs that are queued at a time, of a caller that heeds room().
-  static constexpr uint64_t kRunsAhead = 4;
+  static constexpr size_t kPartsAhead = 32;
 
   // Where a run is that was put aside: the first step that it has not begun.
   struct Aside {
@@ -80,22 +79,29 @@ class GpuMachine {
     // may share it, since they have their turns on one stream.
     absl::Span<std::byte> scratch;
     MayGoOn may_go_on = nullptr;  // asked before each launch
-    // Called for each step, in order, once its launches are over, while later steps are under way.
-    // A step that is a transfer is no work here: it is over with the step before it.
+    // Called for each step, in order, once its launches are over, while later steps are under way:
+    // by Run, or by Tell, if the run lags. A step that is a transfer is no work here: it is over
+    // with the step before it, and at once if the run has queued nothing yet.
     StepOver step_over = nullptr;
     // Whether the run receives bytes by itself, or is joined to transfers that do. Then a kernel
     // that is launched while the GPU has transfers' copies under way leaves room for them
     // (CudaStream::Launch).
     bool receives = false;
-    // Whether Run may return before the run is over, which one with `step_over` never does. The
-    // memory of buffers and scratch must stay until it is.
+    // Whether Run may return before the run is over. It does not while the run may grow, which is
+    // as long as `end` is not the plan's, and steps of it are under way. The memory of buffers and
+    // scratch, and what `step_over` uses, must stay until the run is over.
     bool may_lag = false;
   };
-  // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it does if
-  // over() is less than begun(). CANCELLED if `may_go_on` said no before a launch. Any other error
-  // of CUDA ends the run; one that means that the GPU is lost ends the process. But for a run that
-  // lags, nothing of this and of earlier runs is under way when Run returns.
+  // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it does if it
+  // was begun (begun() has grown) and over() is less than begun(). A run that has nothing to queue
+  // is not begun, and waits for no other. CANCELLED if `may_go_on` said no before a launch. Any
+  // other error of CUDA ends the run; one that means that the GPU is lost ends the process. But for
+  // a run that lags or was not begun, nothing of this and of earlier runs is under way when Run
+  // returns.
   absl::Status Run(const Work& work, Aside& aside);
+  // Tells of steps that are over, of runs that lag. The steps of a run that is over() when Tell is
+  // called are all told of when it returns, unless it returns an error.
+  absl::Status Tell();
   // Runs are numbered from 1, in the order in which they were begun. Any thread, also after the GPU
   // was lost: the number of the run that was begun last; all runs up to which number are over.
   uint64_t begun() const { return begun_.load(std::memory_order_acquire); }
@@ -103,11 +109,9 @@ class GpuMachine {
   // Any thread, also after the GPU was lost: the run that the GPU is at, which is over() + 1, or a
   // later one that has begun before it was told that those before it are over.
   uint64_t current() const;
-  // Whether one more run should be begun now.
-  bool room() const { return begun() - over() < kRunsAhead; }
   // For a caller that sees over() stand still: asks the driver whether a run that lags has failed.
   absl::Status Look();
-  // Blocks until all runs are over.
+  // Blocks until all runs are over, and tells of their steps.
   absl::Status Await();
 
   // Gives the context back. No run may lag, and no memory of Allocate may be left.
@@ -124,6 +128,17 @@ class GpuMachine {
   static constexpr size_t kBegunAt = 64;
 
   struct Running;
+  // Hears of the steps of a run.
+  struct Teller {
+    StepOver step_over;
+    size_t untold = 0;  // steps that are queued and not told of
+  };
+  // A step that is not told of, and the mark behind its launches.
+  struct Untold {
+    uint64_t mark = 0;
+    size_t step = 0;
+    std::shared_ptr<Teller> teller;
+  };
   struct alignas(4096) Page {
     std::byte bytes[4096] = {};
   };
@@ -131,6 +146,8 @@ class GpuMachine {
   absl::Status Open();
   void CloseStream();
   absl::StatusOr<const CudaKernel*> KernelOf(const CompiledKernel& code);
+  // The run has something to queue.
+  void Begin(Running& run);
   // Of a program that runs by its full kernels from now on, as long as no run is under way but the
   // one that begins: unloads what ran until they were there.
   void DropFirstTiers(const GpuProgram& program);
@@ -149,8 +166,6 @@ class GpuMachine {
   // Waits until at least one step more is told of. If `end` is set, which is the run's end as it is
   // known, also returns when the run's end has grown.
   absl::Status AwaitStep(Running& run, std::optional<size_t> end);
-  // Tells of the steps that are over.
-  absl::Status TellSteps(Running& run);
   // Blocks until all that was queued is over, also what a run has queued that goes on.
   absl::Status AwaitQueued();
   // Has the GPU say when the run that was begun last is over. False if it cannot.
@@ -168,6 +183,7 @@ class GpuMachine {
   };
   std::deque<Part> parts_;  // those that are not known to be over, in order
   int queued_ = 0;          // launches of the part that is being queued
+  std::deque<Untold> untold_;
   uint64_t launches_ = 0;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited

@@ -233,22 +233,71 @@ TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
   };
   GpuMachine::Aside aside;
   GpuMachine::Work work = Work(made, memory, may_go_on, [&](size_t step) { told.push_back(step); });
-  work.may_lag = true;  // it does not, since somebody hears of its steps
   ASSERT_TRUE(machine_->Run(work, aside).ok());
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(told, ElementsAre(0, 1, 2));
 }
 
+TEST_F(GpuMachineTest, StepsOfARunThatLagsAreToldOfByWhoeverAsks) {
+  const Program program = Steps(2);
+  const GpuProgram made = Made(program);
+  Memory first = Bind(made, Ones(program)), second = Bind(made, Ones(program));
+  std::vector<int> told;
+  GpuMachine::Aside aside;
+  const auto begin = [&](Memory& memory, int of) {
+    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
+      told.push_back(of + static_cast<int>(step));
+    });
+    work.may_lag = true;
+    EXPECT_TRUE(machine_->Run(work, aside).ok());
+  };
+  fake_cuda_hold_copies(1);
+  begin(first, 10);
+  begin(second, 20);
+  EXPECT_TRUE(machine_->Tell().ok());
+  EXPECT_THAT(told, IsEmpty());
+  fake_cuda_hold_copies(0);
+  while (machine_->over() < machine_->begun()) std::this_thread::yield();
+  EXPECT_THAT(told, IsEmpty());
+  ASSERT_TRUE(machine_->Tell().ok());
+  EXPECT_THAT(told, ElementsAre(10, 11, 20, 21));
+}
+
+TEST_F(GpuMachineTest, ARunThatHasNothingToQueueWaitsForNoOther) {
+  const Program program = Steps(1);
+  const GpuProgram made = Made(program);
+  const Program receives = testing::ParsedProgram(
+      "program 1\nbuffer @out write 32\n%x = recv peer=\"p\" key=\"k\" : i32[8]\n"
+      "%y = add %x, %x\nstore @out, %y\n");
+  const GpuProgram made_too = Made(receives);
+  Memory memory = Bind(made, Ones(program)), memory_too = Bind(made_too, {Bytes(32)});
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, memory);
+  work.may_lag = true;
+  fake_cuda_hold_copies(1);
+  ASSERT_TRUE(machine_->Run(work, aside).ok());
+  std::vector<size_t> told;
+  GpuMachine::Work receive =
+      Work(made_too, memory_too, nullptr, [&](size_t step) { told.push_back(step); });
+  receive.end = [] { return 1; };
+  ASSERT_TRUE(machine_->Run(receive, aside).ok());
+  EXPECT_THAT(told, ElementsAre(0)) << "the receive may begin";
+  EXPECT_EQ(machine_->begun(), 1u);
+  EXPECT_EQ(machine_->over(), 0u);
+  fake_cuda_hold_copies(0);
+  EXPECT_TRUE(machine_->Await().ok());
+}
+
 // Transfers between the kernels take no place among them.
 TEST_F(GpuMachineTest, AsManyStepsAreAheadAsMarks) {
-  constexpr int kParts = 12;
-  const Program program =
-      Simplify(testing::ParsedProgram("program 1\nbuffer @in read 384\n%x = input @in : i32[12,8]\n"
-                                      "%y = add %x, %x\nsend %y peer=\"p\" key=\"k\" parts=12\n"));
+  constexpr int kParts = 40;
+  const Program program = Simplify(
+      testing::ParsedProgram("program 1\nbuffer @in read 1280\n%x = input @in : i32[40,8]\n"
+                             "%y = add %x, %x\nsend %y peer=\"p\" key=\"k\" parts=40\n"));
   const GpuProgram made = Made(program);
   const std::vector<Step>& steps = made.plan().plan.steps;
   ASSERT_EQ(steps.size(), 2u * kParts);
-  Memory memory = Bind(made, {Bytes(384)});
+  Memory memory = Bind(made, {Bytes(1280)});
   const uint64_t before = Launches();
   uint64_t told = 0, most = 0;
   constexpr uint64_t kAhead = GpuMachine::kPartsAhead + 1;
@@ -338,6 +387,7 @@ TEST_F(GpuMachineTest, ARunThatWasPutAsideGoesOn) {
 }
 
 TEST_F(GpuMachineTest, ARunThatLagsIsOverWhenTheGpuSaysSo) {
+  constexpr uint64_t kRuns = 4;
   const Program program = Steps(2);
   const GpuProgram made = Made(program);
   Memory memory = Bind(made, Ones(program));
@@ -345,19 +395,17 @@ TEST_F(GpuMachineTest, ARunThatLagsIsOverWhenTheGpuSaysSo) {
   GpuMachine::Work work = Work(made, memory);
   work.may_lag = true;
   fake_cuda_hold_copies(1);
-  for (uint64_t run = 1; run <= GpuMachine::kRunsAhead; ++run) {
-    EXPECT_TRUE(machine_->room());
+  for (uint64_t run = 1; run <= kRuns; ++run) {
     ASSERT_TRUE(machine_->Run(work, aside).ok());
     EXPECT_EQ(machine_->begun(), run);
   }
-  EXPECT_FALSE(machine_->room());
   EXPECT_EQ(machine_->over(), 0u);
   EXPECT_EQ(machine_->current(), 1u);
   EXPECT_TRUE(machine_->Look().ok());
   fake_cuda_hold_copies(0);
   ASSERT_TRUE(machine_->Await().ok());
-  EXPECT_EQ(machine_->over(), GpuMachine::kRunsAhead);
-  EXPECT_EQ(machine_->current(), GpuMachine::kRunsAhead + 1);
+  EXPECT_EQ(machine_->over(), kRuns);
+  EXPECT_EQ(machine_->current(), kRuns + 1);
   EXPECT_EQ(ValueOf(memory, 2), 4);
   // One more, which nobody waits for in the driver.
   fake_cuda_counts before, after;
