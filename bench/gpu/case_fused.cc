@@ -200,6 +200,9 @@ class FusedBench {
     if (!sends.ok()) return FromFerry(sends.status());
     Result<Program> receives = Program::Compile(to_.session, to_.device, made.receiver);
     if (!receives.ok()) return FromFerry(receives.status());
+    for (const End* const end : {&from_, &to_}) {
+      RETURN_IF_ERROR(tools::AwaitFullKernels(end->globals));
+    }
     return Compare(
         made, "posted", [&] { return Plain(made.jobs); },
         [&] { return Fused(made.jobs, *sends, *receives); }, report);

@@ -56,7 +56,8 @@ class Computer : public ScratchMaker {
   // far it got, if `may_go_on` said no before a launch. OK in three cases: the sections are over;
   // the run was put aside (`aside` says so); the sections are still under way, and then begun() has
   // grown, and over() is less. In the first two cases nothing that Do was called for is under way
-  // afterwards, unless begun() has not grown.
+  // afterwards; but a call that has queued nothing, after which begun() is as before, has waited
+  // for nobody.
   virtual absl::Status Do(const Run& run) = 0;
   // Calls of Do that had something to queue are numbered from 1: the number of the last one, and up
   // to which number all sections are over. A Computer that never lags numbers none.
@@ -71,7 +72,7 @@ class Computer : public ScratchMaker {
   virtual size_t jobs_ahead() const { return 2; }
   // For a caller that sees over() stand still: whether a section that lags has failed.
   virtual absl::Status Look() { return absl::OkStatus(); }
-  // Blocks until all sections are over.
+  // Blocks until all sections are over, and tells of their steps.
   virtual absl::Status Await() { return absl::OkStatus(); }
   // Work (compute::WorkOf) that it is assumed to do in a nanosecond. It only weighs estimates
   // (JobRunner::WorkIn).
@@ -108,7 +109,9 @@ class GpuComputer : public Computer {
   uint64_t launches() const override { return machine_.launches(); }
   absl::Status Tell() override { return machine_.Tell(); }
   // While another process uses the GPU too, its turn lasts until nothing of this one is queued.
-  size_t jobs_ahead() const override { return 32; }
+  static constexpr size_t kJobsAhead = 32;
+  size_t jobs_ahead() const override { return kJobsAhead; }
+  static constexpr size_t kMostUnderWay = 64;  // runs
   absl::Status Look() override { return machine_.Look(); }
   absl::Status Await() override { return machine_.Await(); }
   uint64_t work_per_ns() const override { return 1000; }
@@ -141,7 +144,7 @@ class GpuComputer : public Computer {
   const CudaDevice& device_;
   compute::GpuMachine machine_;
   // By number modulo their count, of the runs that were begun last: more than are under way.
-  std::array<Name, 64> names_;
+  std::array<Name, kMostUnderWay> names_;
   const LossStory story_{[this](const LossStory::Loss&) { return UnderWay(); }};
   // By its address.
   absl::flat_hash_map<std::byte*, std::unique_ptr<DeviceMemory>> scratch_;

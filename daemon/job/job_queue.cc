@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/flight_recorder.h"
 #include "base/status.h"
+#include "compute/program/cost.h"
 
 namespace ferry {
 
@@ -60,8 +61,14 @@ void JobQueue::Drop(const Job& job) {
 }
 
 bool JobQueue::MayHand(const Job& job) const {
+  if (handed_.empty()) return true;
+  if (!ahead()) {
+    // Such a job would be taken back at once: see ShareOut.
+    const uint64_t session = job.session();
+    return handed_.front()->session() != session || !ready_.HasOthers(session);
+  }
   if (handed_.size() < 2) return true;
-  uint64_t work = job.left();
+  uint64_t work = job.left() > 0 ? job.left() : job.served;  // 0: it was handed before
   for (const Job* const handed : handed_) work = compute::SaturatingAdd(work, handed->served);
   return work <= homes_.runner.WorkIn(JobRunner::kSlice);
 }
@@ -84,14 +91,11 @@ void JobQueue::ShareOut() {
   if (handed_.empty()) return homes_.runner.SetPostedWait(0, 0);
   const uint64_t first = handed_.front()->session();
   const auto is_other = [first](const Job* job) { return job->session() != first; };
-  auto other = std::find_if(handed_.begin(), handed_.end(), is_other);
-  // A job that is put aside is not overtaken by others of its session, which may use its memory.
-  if (other == handed_.end() && ready_.HasOthers(first)) {
-    const std::vector<Job*> behind(handed_.begin() + 1, handed_.end());
-    for (Job* const job : behind) TakeBack(*job);
-    other = handed_.end();
-  }
+  const auto other = std::find_if(handed_.begin(), handed_.end(), is_other);
   const bool mixed = other != handed_.end();
+  // A job that is put aside is not overtaken by others of its session, which may use its memory;
+  // what is queued ahead JobRunner does not begin then.
+  if (!mixed && !ahead() && handed_.size() > 1 && ready_.HasOthers(first)) TakeBack(*handed_[1]);
   for (Job* const job : handed_) {
     job->others.store(mixed || ready_.HasOthers(job->session()), std::memory_order_relaxed);
   }

@@ -7,8 +7,9 @@
 // Two jobs at a time are handed to the compute thread, so that the next one need not come from
 // control first; to that of a GPU up to JobRunner::jobs_ahead(), if all of them together are
 // estimated to take no longer than JobRunner::kSlice. A handed job that has not begun can be taken
-// back. A run that has lasted for JobRunner::kSlice is put aside for jobs of other sessions, and is
-// ready again.
+// back; where only two are handed, the second one is when a job of another session comes. A run
+// that has lasted for JobRunner::kSlice is put aside for jobs of other sessions, and is ready
+// again.
 //
 // Owns nothing of the jobs, which must stay until they are removed or have run. Home: control. The
 // compute executor must be stopped before the queue is destroyed.
@@ -87,6 +88,8 @@ class JobQueue {
   // Whether the job may be handed to the compute thread beside those that are.
   bool MayHand(const Job& job) const;
   void Hand(Job& job, AtRunner& place);
+  // Whether the compute thread queues jobs ahead, and so begins each as soon as it is handed.
+  bool ahead() const { return at_runner_.size() > 2; }
   size_t CountAtRunner(AtRunner::State state) const;
   // The compute thread has finished with a job that it was handed. No status: the job was taken
   // back before it began. `left`: the work that is left if the job was put aside, else 0.

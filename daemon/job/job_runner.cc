@@ -17,6 +17,11 @@ namespace {
 // Of a GPU that tells of its runs by a word: how often that is looked at before the driver is asked
 // whether one has failed.
 constexpr size_t kLooks = 64;
+// And how often before it is asked which steps are over.
+constexpr size_t kLooksAtSteps = 8;
+static_assert(kLooks % kLooksAtSteps == 0);
+
+static_assert(GpuComputer::kJobsAhead + JobRunner::kFiringsAhead < GpuComputer::kMostUnderWay);
 
 // Whether the plan goes on after the step that the joint waits for.
 bool IsEarly(const Joint& joint, const CompiledProgram& program) {
@@ -59,6 +64,7 @@ struct JobRunner::Slice {
 
 void JobRunner::Run(const PostedJob& job, Over over) {
   home_.Check();
+  if (!under_way_.empty()) Reap();  // Poll may be a long way off
   if (IsHeldUp(job.id)) {
     return over(absl::OkStatus(), std::max<uint64_t>(job.program.work, 1));
   }
@@ -104,7 +110,7 @@ void JobRunner::LetGo() {
 
 void JobRunner::Stop() {
   home_.Check();
-  computer_->Await().IgnoreError();  // nobody is left to be told
+  computer_->Await().IgnoreError();  // control, which would hear of steps, has ended
   under_way_.clear();
 }
 
@@ -210,14 +216,22 @@ bool JobRunner::Reap(UnderWay* also) {
   const uint64_t over = under_way_.empty() ? 0 : computer_->over();
   size_t count = 0;
   while (count < under_way_.size() && under_way_[count].number <= over) ++count;
-  absl::Status status = under_way_.empty() ? absl::OkStatus() : computer_->Tell();
-  if (count == 0 && also == nullptr && status.ok()) {
-    if (under_way_.empty() || ++looks_ < kLooks) return false;
-    looks_ = 0;
-    status = computer_->Look();
+  absl::Status status;
+  if (count > 0) {
+    status = computer_->Tell();
+  } else if (also == nullptr) {
+    if (under_way_.empty()) return false;
+    if (++looks_ % kLooksAtSteps == 0) status = computer_->Tell();
+    if (looks_ >= kLooks) {
+      looks_ = 0;
+      status.Update(computer_->Look());
+    }
     if (status.ok()) return false;
   }
-  if (!status.ok()) count = under_way_.size();
+  if (!status.ok()) {
+    computer_->Await().IgnoreError();  // no step is told of after its run has failed
+    count = under_way_.size();
+  }
   looks_ = 0;
   EndRuns(count, status, also);
   return true;

@@ -14,8 +14,8 @@
 //
 // Runs of a GPU are queued ahead: while one is under way the next few are queued behind it, in the
 // order of their turns: as many posted ones as JobQueue hands out, and kFiringsAhead firings. Runs
-// end in that order, which Poll sees; it also tells of
-// their steps. A run that was put aside and goes on is not queued ahead.
+// end in that order, which Poll sees; it also tells of their steps. A run that was put aside and
+// goes on is not queued ahead.
 //
 // Example: batch 4 has one job, joined to batch 2 of receives and batch 3 of sends. The client
 // stores 7 in the 'defined' word of batch 4. Firing 7 begins when firing 7 of batch 2 is over and
@@ -157,8 +157,8 @@ class JobRunner : public Poller {
   // got, if it was stopped.
   using Over = std::function<void(absl::Status status, uint64_t left)>;
   // Runs the job, or goes on with a job that was put aside. `over` is called once: before Run
-  // returns, or later, when the run is over. Until then the program, the buffers and the scratch
-  // must stay; `job` itself, and what its hooks and atomics are, only until Run returns.
+  // returns, or later, when the run is over. Until then the program, the buffers, the scratch and
+  // what `step_over` uses must stay; `job` itself and its atomics only until Run returns.
   void Run(const PostedJob& job, Over over);
   // A job that was put aside will not go on.
   void Drop(TransferId job);
@@ -180,8 +180,8 @@ class JobRunner : public Poller {
   // When it returns, no job of the batch runs, nor will.
   void Disarm(PreparedBatch& batch);
 
-  // Tells of runs that have ended. Begins one firing, if any may begin, and returns when it is
-  // over, put aside or queued.
+  // Tells of steps and runs that have ended. Begins one firing, if any may begin, and returns when
+  // it is over, put aside or queued.
   bool Poll() override;
   bool Busy() const override { return !under_way_.empty(); }
   bool Watching() const override { return !batches_.empty(); }
@@ -274,8 +274,8 @@ class JobRunner : public Poller {
                        std::unique_ptr<RunAside>& aside_run);
   // Memory to lend to a run.
   absl::StatusOr<absl::Span<std::byte>> Lend(uint64_t bytes, RunAside* aside_run);
-  // Tells of the runs that have ended. False if there are none. `also`: a run that is over and was
-  // never under way; may be null.
+  // Tells of steps, and of the runs that have ended. False if there are no such runs. `also`: a run
+  // that is over and was never under way; may be null.
   bool Reap(UnderWay* also = nullptr);
   // Tells of the oldest `count` runs that are under way.
   void EndRuns(size_t count, const absl::Status& status, UnderWay* also = nullptr);

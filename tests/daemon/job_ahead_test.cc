@@ -207,6 +207,26 @@ TEST_F(JobAheadTest, ARunWhoseStepsAreHeardOfIsQueuedAheadToo) {
   EXPECT_EQ(Counts().waits, before.waits) << "nobody has waited in the driver";
 }
 
+// Whoever disarms it waits for what is under way, and hears of its steps.
+TEST_F(JobAheadTest, AFiringThatFiresASendEarlyIsQueuedAhead) {
+  const auto program = Compile(Doublings(2));
+  RunFirst(program);
+  received_ = pages_->Prepare(kBatch + 1, 1);
+  received_->Arm();
+  Hold(true);
+  const fake_cuda_counts before = Counts();
+  Fire(program, 1, nullptr, {{.batch = received_.get(), .sends = true, .step = 0}});
+  while (runner_->Poll()) continue;
+  Run(program);
+  EXPECT_EQ(Counts().launches - before.launches, 4u);
+  EXPECT_FALSE(received_->Wants(1)) << "the first step is under way";
+  std::thread gate([] { Hold(false); });
+  runner_->Disarm(*batch_);
+  gate.join();
+  EXPECT_TRUE(received_->Wants(1));
+  EXPECT_FALSE(received_->Wants(2));
+}
+
 TEST_F(JobAheadTest, ManyPostedRunsLeaveRoomForFirings) {
   const auto program = Compile(Doublings(1));
   RunFirst(program);

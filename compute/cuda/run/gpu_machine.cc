@@ -49,12 +49,9 @@ uint64_t WordAt(const std::byte* at) {
 // One call of Run.
 struct GpuMachine::Running {
   const Work& work;
-  bool full = true;                          // its launches are those of full kernels
-  bool begun = false;                        // it has queued something, or is about to
-  bool launched = false;                     // its first kernel is queued
-  std::shared_ptr<Teller> teller = nullptr;  // from its first step on that is not told of at once
-
-  size_t untold() const { return teller == nullptr ? 0 : teller->untold; }
+  bool full = true;       // its launches are those of full kernels
+  bool begun = false;     // it has queued something, or is about to
+  bool launched = false;  // its first kernel is queued
 
   std::byte* AddressOf(const GpuPlace& place) const {
     if (place.kind == GpuPlace::Kind::kBuffer) {
@@ -70,7 +67,7 @@ absl::Status GpuMachine::Open() {
   options.staging_bytes = 256;
   options.kernel = false;
   options.background = true;
-  options.marks = kPartsAhead + 1;
+  options.marks = kLaunchesAhead + 1;  // each part has one, and at least one launch
   options.report_page = page_->bytes;
   ASSIGN_OR_RETURN(stream_, CudaStream::Make(device_, options));
   return absl::OkStatus();
@@ -104,6 +101,10 @@ void GpuMachine::Begin(Running& run) {
   if (run.full) DropFirstTiers(run.work.program);
 }
 
+bool GpuMachine::HasUntold(const Running& run) const {
+  return run.begun && !untold_.empty() && untold_.back().run == begun();
+}
+
 absl::StatusOr<const CudaKernel*> GpuMachine::KernelOf(const CompiledKernel& code) {
   std::unique_ptr<CudaKernel>& kernel = kernels_[&code];
   if (kernel == nullptr) {
@@ -131,9 +132,10 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   const size_t from = std::exchange(aside.put, false) ? aside.step : work.begin;
   const absl::Status queued = QueueSteps(run, from, aside);
   if (!run.begun) return queued;
-  if (queued.ok() && !aside.put && work.may_lag && Report()) return absl::OkStatus();
+  const bool told = work.step_over && !HasUntold(run);  // then all of it is over
+  if (queued.ok() && !aside.put && work.may_lag && !told && Report()) return absl::OkStatus();
   // Each is told of at once, not when all are over: transfers begin then.
-  while (run.untold() > 0 && AwaitStep(run, std::nullopt).ok()) continue;
+  while (HasUntold(run) && AwaitStep(run, std::nullopt).ok()) continue;
   // What was queued uses the memory that the caller has lent, however the run ends.
   absl::Status status = queued;
   status.Update(Await());
@@ -147,7 +149,7 @@ absl::Status GpuMachine::QueueSteps(Running& run, size_t step, Aside& aside) {
     const size_t end = work.end();
     if (step >= end) {
       const bool lags = work.may_lag && end == work.program.plan().plan.steps.size();
-      if (lags || run.untold() == 0) return absl::OkStatus();
+      if (lags || !HasUntold(run)) return absl::OkStatus();
       RETURN_IF_ERROR(AwaitStep(run, end));
       continue;
     }
@@ -189,6 +191,7 @@ absl::Status GpuMachine::QueueAll(Running& run, absl::Span<const GpuCommand> com
     ASSIGN_OR_RETURN(bool full, IsFull());
     while (full) {
       RETURN_IF_ERROR(stream_->AwaitMark(parts_.front().mark));
+      RETURN_IF_ERROR(Tell());  // transfers of earlier runs begin then
       ASSIGN_OR_RETURN(full, IsFull());
     }
   }
@@ -274,18 +277,20 @@ absl::StatusOr<bool> GpuMachine::IsFull() {
   while (!parts_.empty() && parts_.front().mark <= reached) parts_.pop_front();
   int launches = 0;
   for (const Part& part : parts_) launches += part.launches;
-  return parts_.size() > kPartsAhead || launches > kLaunchesAhead;
+  return launches > kLaunchesAhead;
 }
 
 absl::Status GpuMachine::EndStep(Running& run, size_t step) {
+  const absl::Span<const GpuCommand> commands = run.work.program.CommandsOf(step, step + 1);
+  const bool sends = !commands.empty() && commands.front().kind == GpuCommand::Kind::kSend;
+  // What it sends an earlier run may write.
+  if (!run.begun && sends && over() < begun()) Begin(run);
   if (!run.begun) {
     run.work.step_over(step);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(EndPart());
-  if (run.teller == nullptr) run.teller = std::make_shared<Teller>(Teller{run.work.step_over});
-  ++run.teller->untold;
-  untold_.push_back({stream_->marked(), step, run.teller});
+  untold_.push_back({stream_->marked(), begun(), step, run.work.step_over});
   RETURN_IF_ERROR(Tell());
   ASSIGN_OR_RETURN(bool full, IsFull());
   while (full && !untold_.empty()) {
@@ -321,8 +326,7 @@ absl::Status GpuMachine::Tell() {
   while (!untold_.empty() && untold_.front().mark <= reached) {
     const Untold told = std::move(untold_.front());
     untold_.pop_front();
-    --told.teller->untold;
-    told.teller->step_over(told.step);
+    told.step_over(told.step);
   }
   return absl::OkStatus();
 }
@@ -338,9 +342,16 @@ absl::Status GpuMachine::Look() {
 
 absl::Status GpuMachine::AwaitQueued() {
   RETURN_IF_ERROR(stream_->Await());
+  // The marks are made by a stream that follows a little later.
+  const absl::Time until = MonotonicNow() + kLooking;
+  ASSIGN_OR_RETURN(uint64_t reached, stream_->Reached());
+  while (reached < stream_->marked() && MonotonicNow() < until) {
+    ASSIGN_OR_RETURN(reached, stream_->Reached());
+  }
+  RETURN_IF_ERROR(stream_->AwaitMark(stream_->marked()));
   parts_.clear();
   queued_ = 0;
-  return stream_->Reached().status();
+  return absl::OkStatus();
 }
 
 absl::Status GpuMachine::Await() {

@@ -6,10 +6,9 @@
 // A run queues the plan's commands in order. A run may lag: then Run returns when all of it is
 // queued, and the next run can be queued behind it, so that the GPU does not pause between the two.
 // Runs end in the order in which they were begun, and steps are told of in the order in which they
-// were queued. What is queued goes in parts of up to eight
-// launches; a step that somebody hears of ends one. At most kLaunchesAhead launches, in at most
-// kPartsAhead parts, and the part that is being queued are not over at any time, whichever runs
-// they are of, so that a run can be stopped, or put aside, soon.
+// were queued. What is queued goes in parts of up to eight launches; a step that somebody hears of
+// ends a part. At most kLaunchesAhead launches and the part that is being queued are not over at
+// any time, whichever runs they are of, so that a run can be stopped, or put aside, soon.
 //
 // Home: the thread that runs the programs. The GPU must outlive it.
 #pragma once
@@ -42,7 +41,6 @@ class GpuMachine {
   // GPU as well, a process has its turn every few milliseconds, until nothing of it is queued: what
   // is not ahead then waits for the next turn.
   static constexpr int kLaunchesAhead = 32;
-  static constexpr size_t kPartsAhead = 32;
 
   // Where a run is that was put aside: the first step that it has not begun.
   struct Aside {
@@ -80,8 +78,9 @@ class GpuMachine {
     absl::Span<std::byte> scratch;
     MayGoOn may_go_on = nullptr;  // asked before each launch
     // Called for each step, in order, once its launches are over, while later steps are under way:
-    // by Run, or by Tell, if the run lags. A step that is a transfer is no work here: it is over
-    // with the step before it, and at once if the run has queued nothing yet.
+    // by Run, or by Tell or Await, if the run lags. A step that is a transfer is no work here: a
+    // send is over with the step before it, which may be one of an earlier run; so is a receive,
+    // but before the run has queued anything it is over at once.
     StepOver step_over = nullptr;
     // Whether the run receives bytes by itself, or is joined to transfers that do. Then a kernel
     // that is launched while the GPU has transfers' copies under way leaves room for them
@@ -128,16 +127,12 @@ class GpuMachine {
   static constexpr size_t kBegunAt = 64;
 
   struct Running;
-  // Hears of the steps of a run.
-  struct Teller {
-    StepOver step_over;
-    size_t untold = 0;  // steps that are queued and not told of
-  };
-  // A step that is not told of, and the mark behind its launches.
+  // A step that is queued and not told of.
   struct Untold {
-    uint64_t mark = 0;
+    uint64_t mark = 0;  // behind its launches
+    uint64_t run = 0;   // its run's number
     size_t step = 0;
-    std::shared_ptr<Teller> teller;
+    StepOver step_over;
   };
   struct alignas(4096) Page {
     std::byte bytes[4096] = {};
@@ -148,6 +143,8 @@ class GpuMachine {
   absl::StatusOr<const CudaKernel*> KernelOf(const CompiledKernel& code);
   // The run has something to queue.
   void Begin(Running& run);
+  // Whether the run, which was begun last if it was begun, has steps that are not told of.
+  bool HasUntold(const Running& run) const;
   // Of a program that runs by its full kernels from now on, as long as no run is under way but the
   // one that begins: unloads what ran until they were there.
   void DropFirstTiers(const GpuProgram& program);
@@ -159,12 +156,12 @@ class GpuMachine {
   absl::Status QueueProduct(Running& run, const GpuProduct& product);
   // Ends the part, if anything is queued in it.
   absl::Status EndPart();
-  // Whether more parts, or launches in them, than may be ahead are not over.
+  // Whether more launches than may be ahead are not over.
   absl::StatusOr<bool> IsFull();
   // The step's launches are queued: has whoever hears of steps hear of it when they are over.
   absl::Status EndStep(Running& run, size_t step);
-  // Waits until at least one step more is told of. If `end` is set, which is the run's end as it is
-  // known, also returns when the run's end has grown.
+  // Waits until at least one step more is told of, of whichever run. If `end` is set, which is the
+  // run's end as it is known, also returns when the run's end has grown.
   absl::Status AwaitStep(Running& run, std::optional<size_t> end);
   // Blocks until all that was queued is over, also what a run has queued that goes on.
   absl::Status AwaitQueued();
@@ -181,9 +178,9 @@ class GpuMachine {
     uint64_t mark = 0;  // behind its launches
     int launches = 0;
   };
-  std::deque<Part> parts_;  // those that are not known to be over, in order
-  int queued_ = 0;          // launches of the part that is being queued
-  std::deque<Untold> untold_;
+  std::deque<Part> parts_;     // those that are not known to be over, in order
+  int queued_ = 0;             // launches of the part that is being queued
+  std::deque<Untold> untold_;  // of all runs, in order
   uint64_t launches_ = 0;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> awaited_{0};  // runs up to this number are over, since somebody has waited

@@ -16,6 +16,7 @@
 
 #include "compute/cuda/run/gpu_machine.h"
 #include "compute/program/text.h"
+#include "tests/compute/doublings.h"
 #include "tests/compute/parsed_program.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/reference/evaluate.h"
@@ -117,6 +118,18 @@ class GpuMachineFixture : public ::testing::Test {
     }
   }
 
+  // A chain of so many kernels, and contents of its buffers: 1 in the first.
+  static Program Steps(int steps) { return ParsedProgram(Doublings(steps)); }
+  static std::vector<Bytes> Ones(const Program& program) {
+    std::vector<Bytes> contents(program.buffers.size(), Bytes(32));
+    contents[0] = BytesOfValues(std::vector<int32_t>(8, 1));
+    return contents;
+  }
+  static uint64_t Launches() {
+    fake_cuda_counts counts;
+    fake_cuda_get_counts(&counts);
+    return counts.launches;
+  }
   int ValueOf(const Memory& memory, size_t buffer) {
     int value = 0;
     std::memcpy(&value, memory.buffers[buffer].data(), sizeof(value));

@@ -6,8 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -19,10 +17,8 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "compute/passes/passes.h"
-#include "compute/plan/transfers.h"
 #include "compute/program/text.h"
 #include "tests/compute/cuda/run/gpu_machine_fixture.h"
-#include "tests/compute/doublings.h"
 #include "tests/compute/parsed_program.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
@@ -33,26 +29,10 @@ namespace ferry::compute {
 namespace {
 
 using testing::Bytes;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Program Steps(int steps) { return testing::ParsedProgram(testing::Doublings(steps)); }
-
-class GpuMachineTest : public testing::GpuMachineFixture {
- protected:
-  // Contents of the buffers of Steps(): 1 in the first.
-  static std::vector<Bytes> Ones(const Program& program) {
-    std::vector<Bytes> contents(program.buffers.size(), Bytes(32));
-    contents[0] = testing::BytesOfValues(std::vector<int32_t>(8, 1));
-    return contents;
-  }
-  static uint64_t Launches() {
-    fake_cuda_counts counts;
-    fake_cuda_get_counts(&counts);
-    return counts.launches;
-  }
-};
+using GpuMachineTest = testing::GpuMachineFixture;
 
 TEST_F(GpuMachineTest, ProgramsGiveTheReferencesBits) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -204,155 +184,6 @@ TEST_F(TierTest, ProgramsGiveTheReferencesBitsInEitherTier) {
     EXPECT_TRUE(made.full());
     CompareRun(program, made, seed);
   }
-}
-
-TEST_F(GpuMachineTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
-  const Program program = Steps(3);
-  const GpuProgram made = Made(program);
-  Memory memory = Bind(made, Ones(program));
-  std::vector<int> values;
-  GpuMachine::Aside aside;
-  ASSERT_TRUE(Run(made, memory, aside, nullptr, [&](size_t step) {
-                values.push_back(ValueOf(memory, step + 1));
-              }).ok());
-  EXPECT_THAT(values, ElementsAre(2, 4, 8));
-}
-
-TEST_F(GpuMachineTest, StepsAreQueuedBeforeThoseAheadOfThemAreToldOf) {
-  const Program program = Steps(3);
-  const GpuProgram made = Made(program);
-  Memory memory = Bind(made, Ones(program));
-  std::vector<size_t> told;
-  fake_cuda_hold_copies(1);
-  int asked = 0;
-  const auto may_go_on = [&] {
-    if (++asked < 3) return true;
-    EXPECT_THAT(told, IsEmpty()) << "the first step is under way";
-    fake_cuda_hold_copies(0);
-    return true;
-  };
-  GpuMachine::Aside aside;
-  GpuMachine::Work work = Work(made, memory, may_go_on, [&](size_t step) { told.push_back(step); });
-  ASSERT_TRUE(machine_->Run(work, aside).ok());
-  EXPECT_EQ(asked, 3);
-  EXPECT_THAT(told, ElementsAre(0, 1, 2));
-}
-
-TEST_F(GpuMachineTest, StepsOfARunThatLagsAreToldOfByWhoeverAsks) {
-  const Program program = Steps(2);
-  const GpuProgram made = Made(program);
-  Memory first = Bind(made, Ones(program)), second = Bind(made, Ones(program));
-  std::vector<int> told;
-  GpuMachine::Aside aside;
-  const auto begin = [&](Memory& memory, int of) {
-    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
-      told.push_back(of + static_cast<int>(step));
-    });
-    work.may_lag = true;
-    EXPECT_TRUE(machine_->Run(work, aside).ok());
-  };
-  fake_cuda_hold_copies(1);
-  begin(first, 10);
-  begin(second, 20);
-  EXPECT_TRUE(machine_->Tell().ok());
-  EXPECT_THAT(told, IsEmpty());
-  fake_cuda_hold_copies(0);
-  while (machine_->over() < machine_->begun()) std::this_thread::yield();
-  EXPECT_THAT(told, IsEmpty());
-  ASSERT_TRUE(machine_->Tell().ok());
-  EXPECT_THAT(told, ElementsAre(10, 11, 20, 21));
-}
-
-TEST_F(GpuMachineTest, ARunThatHasNothingToQueueWaitsForNoOther) {
-  const Program program = Steps(1);
-  const GpuProgram made = Made(program);
-  const Program receives = testing::ParsedProgram(
-      "program 1\nbuffer @out write 32\n%x = recv peer=\"p\" key=\"k\" : i32[8]\n"
-      "%y = add %x, %x\nstore @out, %y\n");
-  const GpuProgram made_too = Made(receives);
-  Memory memory = Bind(made, Ones(program)), memory_too = Bind(made_too, {Bytes(32)});
-  GpuMachine::Aside aside;
-  GpuMachine::Work work = Work(made, memory);
-  work.may_lag = true;
-  fake_cuda_hold_copies(1);
-  ASSERT_TRUE(machine_->Run(work, aside).ok());
-  std::vector<size_t> told;
-  GpuMachine::Work receive =
-      Work(made_too, memory_too, nullptr, [&](size_t step) { told.push_back(step); });
-  receive.end = [] { return 1; };
-  ASSERT_TRUE(machine_->Run(receive, aside).ok());
-  EXPECT_THAT(told, ElementsAre(0)) << "the receive may begin";
-  EXPECT_EQ(machine_->begun(), 1u);
-  EXPECT_EQ(machine_->over(), 0u);
-  fake_cuda_hold_copies(0);
-  EXPECT_TRUE(machine_->Await().ok());
-}
-
-// Transfers between the kernels take no place among them.
-TEST_F(GpuMachineTest, AsManyStepsAreAheadAsMarks) {
-  constexpr int kParts = 40;
-  const Program program = Simplify(
-      testing::ParsedProgram("program 1\nbuffer @in read 1280\n%x = input @in : i32[40,8]\n"
-                             "%y = add %x, %x\nsend %y peer=\"p\" key=\"k\" parts=40\n"));
-  const GpuProgram made = Made(program);
-  const std::vector<Step>& steps = made.plan().plan.steps;
-  ASSERT_EQ(steps.size(), 2u * kParts);
-  Memory memory = Bind(made, {Bytes(1280)});
-  const uint64_t before = Launches();
-  uint64_t told = 0, most = 0;
-  constexpr uint64_t kAhead = GpuMachine::kPartsAhead + 1;
-  fake_cuda_hold_copies(1);
-  std::thread frees([&] {
-    EXPECT_TRUE(ferry::testing::Await([&] { return Launches() - before >= kAhead; }));
-    fake_cuda_hold_copies(0);
-  });
-  GpuMachine::Aside aside;
-  const absl::Status status = Run(made, memory, aside, nullptr, [&](size_t step) {
-    if (TransferOf(steps[step])) return;
-    most = std::max(most, Launches() - before - told++);
-  });
-  frees.join();
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(told, uint64_t{kParts});
-  EXPECT_EQ(most, kAhead);
-}
-
-TEST_F(GpuMachineTest, ARunGoesOnWithStepsThatComeWhileItIsUnderWay) {
-  const Program program = Steps(4);
-  const GpuProgram made = Made(program);
-  Memory memory = Bind(made, Ones(program));
-  const uint64_t before = Launches();
-  std::vector<size_t> told;
-  std::atomic<size_t> end{1};
-  fake_cuda_hold_copies(1);
-  std::thread adds([&] {
-    for (const size_t steps : {1, 2, 3}) {
-      end = steps;
-      EXPECT_TRUE(ferry::testing::Await([&] { return Launches() - before >= steps; }));
-    }
-    fake_cuda_hold_copies(0);
-  });
-  GpuMachine::Work work = Work(made, memory, nullptr, [&](size_t step) { told.push_back(step); });
-  work.end = [&] { return end.load(); };
-  GpuMachine::Aside aside;
-  const absl::Status status = machine_->Run(work, aside);
-  adds.join();
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_THAT(told, ElementsAre(0, 1, 2)) << "the fourth never came";
-  EXPECT_EQ(ValueOf(memory, 3), 8);
-}
-
-TEST_F(GpuMachineTest, OfARunThatMayNotGoOnTheStepsThatAreOverAreToldOf) {
-  const Program program = Steps(3);
-  const GpuProgram made = Made(program);
-  Memory memory = Bind(made, Ones(program));
-  std::vector<size_t> told;
-  int asked = 0;
-  GpuMachine::Aside aside;
-  const absl::Status status = Run(
-      made, memory, aside, [&] { return ++asked < 3; }, [&](size_t step) { told.push_back(step); });
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_THAT(told, ElementsAre(0, 1));
 }
 
 TEST_F(GpuMachineTest, ARunThatMayNotGoOnEndsBeforeTheNextLaunch) {
@@ -508,23 +339,6 @@ TEST_F(GpuMachineTest, KernelsLeaveRoomForCopiesOfWhatARunReceives) {
     EXPECT_TRUE(ferry::testing::Await([&] { return copier->TakeOver().has_value(); }));
     EXPECT_EQ(spared(true), 0u);
   }
-}
-
-TEST_F(GpuMachineTest, ATransferIsNoWorkAndIsToldOfInItsTurn) {
-  ParsedText parsed = Parse(
-      "program 1\nbuffer @in read 32\n%x = input @in : i32[8]\n%y = add %x, %x\n"
-      "send %y peer=\"p\" key=\"k\"\n");
-  ASSERT_TRUE(parsed.problems.empty()) << parsed.problems[0].text;
-  const GpuProgram made = Made(parsed.program);
-  Memory memory = Bind(made, {testing::BytesOfValues(std::vector<int32_t>(8, 3))});
-  std::vector<int> values;  // of the slot that is sent, after each step
-  GpuMachine::Aside aside;
-  ASSERT_TRUE(Run(made, memory, aside, nullptr, [&](size_t) {
-                int value = 0;
-                std::memcpy(&value, memory.scratch.data(), sizeof(value));
-                values.push_back(value);
-              }).ok());
-  EXPECT_THAT(values, ElementsAre(6, 6));
 }
 
 }  // namespace
