@@ -155,6 +155,20 @@ TEST_F(JobTimeTest, ASessionOfLongRunsDoesNotStarveOneOfShortRuns) {
   EXPECT_LE(of_long, 3u) << "those that were handed before";
 }
 
+// While a session's clock is behind another's, its jobs are not handed out and taken back in a
+// loop.
+TEST_F(JobTimeTest, WhoIsBehindHasItsTurnsAndIsHandedOutOnceForEach) {
+  computer_->takes = {{1, kMs / 1000}, {2, 50 * kMs}};
+  Post(2, 2);
+  queue_.Pump();
+  for (int i = 0; i < 40; ++i) Post(1, kMs);
+  size_t turns = 0;
+  while (Waiting(1) + Waiting(2) > 0) {
+    Turn();
+    ASSERT_LE(++turns, 2u * 42);
+  }
+}
+
 // As of a GPU, whose runs lag.
 class JobsAheadTest : public JobTimeTest {
  protected:

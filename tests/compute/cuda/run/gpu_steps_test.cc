@@ -127,6 +127,31 @@ TEST_F(GpuStepsTest, WhatARunSendsWaitsForThoseThatMayWriteIt) {
   EXPECT_THAT(sent, ElementsAre(2));
 }
 
+TEST_F(GpuStepsTest, StepsAreToldOfWhileALongRunIsQueuedBehindThem) {
+  const Program program = Steps(1), longer = Steps(3 * GpuMachine::kLaunchesAhead);
+  const GpuProgram made = Made(program), made_longer = Made(longer);
+  Memory memory = Bind(made, Ones(program)), memory_longer = Bind(made_longer, Ones(longer));
+  const uint64_t before = Launches();
+  bool told = false;
+  GpuMachine::Aside aside;
+  GpuMachine::Work work = Work(made, memory, nullptr, [&](size_t) { told = true; });
+  work.may_lag = true;
+  fake_cuda_hold_copies(1);
+  ASSERT_TRUE(machine_->Run(work, aside).ok());
+  std::thread frees([&] {
+    EXPECT_TRUE(
+        ferry::testing::Await([&] { return Launches() - before > GpuMachine::kLaunchesAhead; }));
+    fake_cuda_hold_copies(0);
+  });
+  GpuMachine::Work work_longer = Work(made_longer, memory_longer);
+  work_longer.may_lag = true;
+  const absl::Status status = machine_->Run(work_longer, aside);
+  frees.join();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(machine_->Await().ok());
+}
+
 TEST_F(GpuStepsTest, ARunThatHasNothingToQueueWaitsForNoOther) {
   const Program program = Steps(1);
   const GpuProgram made = Made(program);
