@@ -85,7 +85,7 @@ class ProgramBench {
     if (!opened.ok()) return FromFerry(opened.status());
     const auto device = static_cast<uint64_t>(nodes_.Gpu(0, 0));
     constexpr uint64_t kAlignment = 4096;
-    const int count = tiny ? 1 : kRuns;
+    const int count = tiny ? 1 : RunsOf(made);
     Result<Arena> arena = opened->CreateArena(
         device, static_cast<uint64_t>(count) * (made.bytes() + made.buffers.size() * kAlignment));
     if (!arena.ok()) return FromFerry(arena.status());
@@ -157,7 +157,11 @@ class ProgramBench {
   }
 
  private:
-  static constexpr int kRuns = 30;  // of one firing, or copies, one behind the other
+  // Of one firing, or copies, one behind the other: as many as there is memory for.
+  static int RunsOf(const ProgramCase& made) {
+    constexpr uint64_t kMost = uint64_t{64} << 30;
+    return static_cast<int>(std::clamp<uint64_t>(kMost / made.bytes(), 1, 30));
+  }
 
   static absl::StatusOr<absl::Duration> Fire(Prepared& prepared) {
     const int64_t start = tools::MonotonicNanoseconds();
@@ -169,17 +173,18 @@ class ProgramBench {
   absl::Status AddSpeed(const ProgramCase& made, Prepared& prepared) {
     // A copy of half of the bytes reads and writes as many.
     OwnCopy copy(driver_);
-    RETURN_IF_ERROR(copy.Make(made.whole_copy > 0 ? made.whole_copy : made.bytes() / 2));
+    RETURN_IF_ERROR(copy.Make(made.whole_copy > 0 ? made.whole_copy : made.moved() / 2));
+    const int runs = RunsOf(made);
     std::vector<absl::Duration> fired, copied;
     for (int round = 0; round < rounds_ + 1; ++round) {
       // Several in a row: the first has the GPU change from one process to the other.
       for (int i = 0; i < 3; ++i) {
         ASSIGN_OR_RETURN(const absl::Duration of_us, Fire(prepared));
-        if (round > 0 && i > 0) fired.push_back(of_us / kRuns);  // once the kernel is loaded
+        if (round > 0 && i > 0) fired.push_back(of_us / runs);  // once the kernel is loaded
       }
       for (int i = 0; i < 3; ++i) {
-        ASSIGN_OR_RETURN(const absl::Duration of_copy, copy.Copy(kRuns));
-        if (round > 0 && i > 0) copied.push_back(of_copy / kRuns);
+        ASSIGN_OR_RETURN(const absl::Duration of_copy, copy.Copy(runs));
+        if (round > 0 && i > 0) copied.push_back(of_copy / runs);
       }
     }
     Row row;
@@ -193,14 +198,14 @@ class ProgramBench {
       row.peer_warm = absl::ToDoubleMicroseconds(tools::Median(copied));
     } else {
       row.unit = "GB/s";
-      row.warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(fired));
-      row.peer_warm = tools::GigabytesPerSecond(made.bytes(), tools::Median(copied));
+      row.warm = tools::GigabytesPerSecond(made.moved(), tools::Median(fired));
+      row.peer_warm = tools::GigabytesPerSecond(made.moved(), tools::Median(copied));
     }
     report_.Add(row);
     const auto compiled = torch_.find(made.torch);
     if (compiled == torch_.end()) return absl::OkStatus();
     row.peer = "torch.compile";
-    row.peer_warm = tools::GigabytesPerSecond(made.bytes(), absl::Seconds(compiled->second));
+    row.peer_warm = tools::GigabytesPerSecond(made.moved(), absl::Seconds(compiled->second));
     row.target = 1;
     report_.Add(std::move(row));
     return absl::OkStatus();

@@ -15,6 +15,42 @@ std::string Header(const ProgramCase& made) {
   return text;
 }
 
+// Random bits, of which some are 0 and some are 1.
+struct Bits {
+  uint32_t mask;
+  uint32_t ones;
+};
+constexpr Bits kAnyBits = {0xFFFFFFFF, 0};
+// f32, and pairs of bf16: of both signs, from 0.5 to 2.
+constexpr Bits kF32 = {0x80FFFFFF, 0x3F000000};
+constexpr Bits kBf16 = {0x80FF80FF, 0x3F003F00};
+// Four f8e4m3fn below 2, of both signs, and four f8e8m0fnu of 1/8 to 1.
+constexpr Bits kF8 = {0xBFBFBFBF, 0};
+constexpr Bits kScales = {0x03030303, 0x7C7C7C7C};
+
+// Has a buffer be filled with random bits before the case is measured: what zeros take is no
+// measure.
+void FillAtRandom(ProgramCase& made, const std::string& name, Bits bits) {
+  uint64_t bytes = 0;
+  for (const auto& [buffer, size] : made.buffers) bytes += buffer == name ? size : 0;
+  const std::string type = absl::StrCat("u32[", bytes / 4, "]\n");
+  const size_t number = made.filled.size();
+  const auto value = [number](const char* of) { return absl::StrCat("%", of, number); };
+  std::string text = absl::StrCat(
+      value("r"), " = rng_bits %key, %counter : ", type, value("a"),
+      " = constant splat=", bits.mask, " : ", type, value("o"), " = constant splat=", bits.ones,
+      " : ", type, value("m"), " = and ", value("r"), ", ", value("a"), "\n", value("v"), " = or ",
+      value("m"), ", ", value("o"), "\nstore @", name, ", ", value("v"), "\n");
+  if (made.fill.empty()) {
+    made.fill = "program 1\n%key = constant splat=7 : u64[]\n%counter = constant splat=0 : u64[]\n";
+  }
+  // Buffers come first in a text.
+  made.fill.insert(made.fill.find('\n') + 1,
+                   absl::StrCat("buffer @", name, " write ", bytes, "\n"));
+  made.fill += text;
+  made.filled.push_back(name);
+}
+
 // Eight ops on each element, and a conversion.
 ProgramCase Chain() {
   constexpr uint64_t kElements = uint64_t{64} << 20;
@@ -37,6 +73,7 @@ ProgramCase Chain() {
     ++number;
   }
   absl::StrAppend(&made.text, "%c = convert %", last, " : bf16[", kElements, "]\nstore @y, %c\n");
+  FillAtRandom(made, "x", kF32);
   made.torch = "chain";
   return made;
 }
@@ -52,6 +89,7 @@ ProgramCase Softmax() {
       "%e = exponential %d\n%s = reduce %e reduction=sum dimensions=[1]\n"
       "%sb = broadcast_in_dim %s dimensions=[0] : f32[8192,8192]\n%q = divide %e, %sb\n"
       "%y = convert %q : bf16[8192,8192]\nstore @y, %y\n");
+  FillAtRandom(made, "x", kBf16);
   made.torch = "softmax";
   return made;
 }
@@ -67,6 +105,7 @@ ProgramCase RmsNorm() {
       "%v = multiply %s, %n\n%w = add %v, %e\n%r = rsqrt %w\n"
       "%rb = broadcast_in_dim %r dimensions=[0] : f32[8192,8192]\n%y = multiply %x, %rb\n"
       "%c = convert %y : bf16[8192,8192]\nstore @y, %c\n");
+  FillAtRandom(made, "x", kBf16);
   made.torch = "norm";
   return made;
 }
@@ -80,6 +119,7 @@ ProgramCase Quantise() {
   made.text = absl::StrCat(Header(made), "%x = input @x : bf16[65536,8192]\n",
                            "%q, %s = quantize_block %x block=32 : f8e4m3fn[65536,8192], "
                            "f8e8m0fnu[65536,256]\nstore @y, %q\nstore @s, %s\n");
+  FillAtRandom(made, "x", kBf16);
   return made;
 }
 
@@ -94,6 +134,8 @@ ProgramCase Dequantise() {
                            "\n%x = input @x : f8e4m3fn[65536,8192]\n"
                            "%s = input @s : f8e8m0fnu[65536,256]\n"
                            "%y = dequantize_block %x, %s : bf16[65536,8192]\nstore @y, %y\n");
+  FillAtRandom(made, "x", kF8);
+  FillAtRandom(made, "s", kScales);
   return made;
 }
 
@@ -102,6 +144,7 @@ ProgramCase Transpose() {
   ProgramCase made{"transpose, bf16[16384,16384]", "", {{"x", kBytes}, {"y", kBytes}}, 0.85};
   made.text = absl::StrCat(Header(made), "%x = input @x : bf16[16384,16384]\n",
                            "%t = transpose %x permutation=[1,0]\nstore @y, %t\n");
+  FillAtRandom(made, "x", kAnyBits);
   return made;
 }
 
@@ -135,24 +178,33 @@ ProgramCase Projections(bool concatenates) {
     absl::StrAppend(&made.text, "buffer @", name, read ? " read " : " write ", bytes, "\n");
   }
   made.text += body;
+  if (!concatenates) FillAtRandom(made, "x", kAnyBits);
+  for (int i = 0; i < (concatenates ? 3 : 0); ++i) {
+    FillAtRandom(made, absl::StrCat("p", i), kAnyBits);
+  }
   return made;
 }
 
-// A delta of 1 GiB, of which one block of 4 KiB in 50 has changed.
-constexpr uint64_t kDeltaBytes = uint64_t{1} << 30;
+// A delta of 16 GiB of random bytes, of which one block of 4 KiB in 50 has changed.
+constexpr uint64_t kDeltaBytes = uint64_t{16} << 30;
 constexpr uint64_t kDeltaBlocks = kDeltaBytes / 4096;
 constexpr uint64_t kDeltaRoom = kDeltaBlocks / 45;
+constexpr uint64_t kDeltaChanged = (kDeltaBlocks + 49) / 50;
 std::string DeltaTypes() {
   return absl::StrCat("u32[", kDeltaBlocks / 32, "], u8[", kDeltaRoom, ",4096], u32[], u64[2]");
 }
-// Defines %new: the blocks that change are not 0.
-std::string NewVersion() {
+// Defines %one, by block: 1 if it has changed, else 0.
+std::string ChangedBlocks() {
   const std::string column = absl::StrCat("u32[", kDeltaBlocks, "]");
   return absl::StrCat(
       "%i = iota dimension=0 : ", column, "\n%by = constant splat=50 : ", column,
       "\n%r = remainder %i, %by\n%none = constant splat=0 : ", column,
-      "\n%changed = compare %r, %none direction=eq\n%one = convert %changed : ", column,
-      "\n%new = broadcast_in_dim %one dimensions=[0] : u32[", kDeltaBlocks, ",1024]\n");
+      "\n%changed = compare %r, %none direction=eq\n%one = convert %changed : ", column, "\n");
+}
+// Defines %random.
+std::string RandomBits(const std::string& type) {
+  return absl::StrCat("%key = constant splat=7 : u64[]\n%counter = constant splat=0 : u64[]\n",
+                      "%random = rng_bits %key, %counter : ", type, "\n");
 }
 std::string DeltaBuffer(absl::string_view name, absl::string_view access, uint64_t bytes) {
   return absl::StrCat("buffer @", name, " ", access, " ", bytes, "\n");
@@ -161,7 +213,7 @@ std::string DeltaBuffer(absl::string_view name, absl::string_view access, uint64
 ProgramCase DeltaEncode(bool checksum) {
   const std::string type = absl::StrCat("u32[", kDeltaBlocks, ",1024]");
   ProgramCase made{
-      checksum ? "delta of 1 GiB, 2 % changed, with checksum" : "delta of 1 GiB, 2 % changed",
+      checksum ? "delta of 16 GiB, 2 % changed, with checksum" : "delta of 16 GiB, 2 % changed",
       "",
       {{"old", kDeltaBytes},
        {"new", kDeltaBytes},
@@ -178,23 +230,26 @@ ProgramCase DeltaEncode(bool checksum) {
                   "\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
                   "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n",
                   checksum ? "store @sum, %s\n" : "");
-  made.fill =
-      absl::StrCat("program 1\n", DeltaBuffer("old", "write", kDeltaBytes),
-                   DeltaBuffer("new", "write", kDeltaBytes), NewVersion(),
-                   "%old = constant splat=0 : ", type, "\nstore @new, %new\nstore @old, %old\n");
+  made.fill = absl::StrCat("program 1\n", DeltaBuffer("old", "write", kDeltaBytes),
+                           DeltaBuffer("new", "write", kDeltaBytes), ChangedBlocks(),
+                           RandomBits(type), "%add = broadcast_in_dim %one dimensions=[0] : ", type,
+                           "\n%new = add %random, %add\nstore @old, %random\nstore @new, %new\n");
   made.filled = {"old", "new"};
   return made;
 }
 
-ProgramCase DeltaApply() {
-  ProgramCase made{"apply that delta, us, of a copy of 1 GiB",
+// By its time, of a copy of all; or, `of_changes`, of a copy of what changes.
+ProgramCase DeltaApply(bool of_changes) {
+  ProgramCase made{of_changes ? "apply that delta, of what changes"
+                              : "apply that delta, us, of a copy of 16 GiB",
                    "",
                    {{"data", kDeltaBytes},
                     {"bitmap", kDeltaBlocks / 8},
                     {"values", kDeltaRoom * 4096},
                     {"count", 4}},
-                   0.1};
-  made.whole_copy = kDeltaBytes;
+                   of_changes ? 0.5 : 0.1};
+  (of_changes ? made.counted : made.whole_copy) =
+      of_changes ? 2 * kDeltaChanged * 4096 : kDeltaBytes;
   const std::string delta = absl::StrCat(DeltaBuffer("bitmap", "read", kDeltaBlocks / 8),
                                          DeltaBuffer("values", "read", kDeltaRoom * 4096),
                                          DeltaBuffer("count", "read", 4));
@@ -202,10 +257,14 @@ ProgramCase DeltaApply() {
       "program 1\n", DeltaBuffer("data", "read_write", kDeltaBytes), delta,
       "%b = input @bitmap : u32[", kDeltaBlocks / 32, "]\n%v = input @values : u8[", kDeltaRoom,
       ",4096]\n%c = input @count : u32[]\ndelta_apply @data, %b, %v, %c bytes=", kDeltaBytes, "\n");
-  made.fill = absl::StrCat("program 1\n", absl::StrReplaceAll(delta, {{" read ", " write "}}),
-                           NewVersion(), "%old = constant splat=0 : u32[", kDeltaBlocks,
-                           ",1024]\n%b, %v, %c, %s = delta_encode %old, %new : ", DeltaTypes(),
-                           "\nstore @bitmap, %b\nstore @values, %v\nstore @count, %c\n");
+  const std::string bits = absl::StrCat("u32[", kDeltaBlocks / 32, ",32]");
+  made.fill = absl::StrCat(
+      "program 1\n", absl::StrReplaceAll(delta, {{" read ", " write "}}), ChangedBlocks(),
+      RandomBits(absl::StrCat("u32[", kDeltaRoom * 1024, "]")), "%bits = reshape %one : ", bits,
+      "\n%at = iota dimension=1 : ", bits, "\n%shifted = shift_left %bits, %at\n",
+      "%words = reduce %shifted reduction=sum dimensions=[1]\nstore @bitmap, %words\n",
+      "store @values, %random\n%all = constant splat=", kDeltaChanged, " : u32[]\n",
+      "store @count, %all\n");
   made.filled = {"bitmap", "values", "count"};
   return made;
 }
@@ -214,6 +273,7 @@ ProgramCase Checksum() {
   ProgramCase made{"checksum of 2 GiB", "", {{"x", uint64_t{2} << 30}, {"y", 16}}, 0.9};
   made.text = absl::StrCat(Header(made), "%x = input @x : u8[", uint64_t{2} << 30,
                            "]\n%s = checksum %x\nstore @y, %s\n");
+  FillAtRandom(made, "x", kAnyBits);
   return made;
 }
 
@@ -228,15 +288,16 @@ ProgramCase Sums(int dimension) {
   made.text =
       absl::StrCat(Header(made), "%x = input @x : f32[16384,16384]\n",
                    "%s = reduce %x reduction=sum dimensions=[", dimension, "]\nstore @y, %s\n");
+  FillAtRandom(made, "x", kF32);
   return made;
 }
 
 }  // namespace
 
 std::vector<ProgramCase> ProgramCases() {
-  return {Chain(),     Softmax(),          RmsNorm(),          Quantise(),  Dequantise(),
-          Transpose(), Projections(true),  Projections(false), Sums(0),     Sums(1),
-          Checksum(),  DeltaEncode(false), DeltaEncode(true),  DeltaApply()};
+  return {Chain(),     Softmax(),          RmsNorm(),          Quantise(),        Dequantise(),
+          Transpose(), Projections(true),  Projections(false), Sums(0),           Sums(1),
+          Checksum(),  DeltaEncode(false), DeltaEncode(true),  DeltaApply(false), DeltaApply(true)};
 }
 
 std::string UnknownProgram(int number, uint64_t mebi) {
