@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,9 @@ class OwnCopy {
     bytes_ = bytes;
     driver_.cuCtxSetCurrent(driver_.context(0));
     RETURN_IF_ERROR(FromCuda(driver_, driver_.cuMemAlloc(&memory_, 2 * bytes_), "allocate"));
-    return FromCuda(driver_, driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
-                    "make a stream");
+    RETURN_IF_ERROR(FromCuda(driver_, driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING),
+                             "make a stream"));
+    return Fill();
   }
   // So many copies, one behind the other.
   absl::StatusOr<absl::Duration> Copy(int count) {
@@ -61,6 +63,21 @@ class OwnCopy {
   }
 
  private:
+  // With random data, as what programs read: the same again and again, more than a cache holds.
+  absl::Status Fill() {
+    std::vector<uint32_t> random(uint64_t{16} << 20);
+    std::mt19937 numbers(7);
+    for (uint32_t& word : random) word = static_cast<uint32_t>(numbers());
+    const uint64_t most = random.size() * sizeof(uint32_t);
+    for (uint64_t at = 0; at < bytes_; at += most) {
+      RETURN_IF_ERROR(FromCuda(driver_,
+                               driver_.cuMemcpyHtoDAsync(memory_ + at, random.data(),
+                                                         std::min(most, bytes_ - at), stream_),
+                               "fill what is copied"));
+    }
+    return AwaitStream(driver_, stream_, "fill what is copied");
+  }
+
   const testing::GpuDriver& driver_;
   uint64_t bytes_ = 0;
   CUdeviceptr memory_ = 0;

@@ -135,7 +135,7 @@ absl::Status GpuMachine::Run(const Work& work, Aside& aside) {
   const bool told = work.step_over && !HasUntold(run);  // then all of it is over
   if (queued.ok() && !aside.put && work.may_lag && !told && Report()) return absl::OkStatus();
   // Each is told of at once, not when all are over: transfers begin then.
-  while (HasUntold(run) && AwaitStep(run, std::nullopt).ok()) continue;
+  while (!untold_.empty() && AwaitStep(run, std::nullopt).ok()) continue;
   // What was queued uses the memory that the caller has lent, however the run ends.
   absl::Status status = queued;
   status.Update(Await());
