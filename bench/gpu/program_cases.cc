@@ -15,6 +15,10 @@ std::string Header(const ProgramCase& made) {
   return text;
 }
 
+// Defines %key and %counter, of which rng_bits makes what is random.
+constexpr char kRandomStream[] =
+    "%key = constant splat=7 : u64[]\n%counter = constant splat=0 : u64[]\n";
+
 // Random bits, of which some are 0 and some are 1.
 struct Bits {
   uint32_t mask;
@@ -41,9 +45,7 @@ void FillAtRandom(ProgramCase& made, const std::string& name, Bits bits) {
       " = constant splat=", bits.mask, " : ", type, value("o"), " = constant splat=", bits.ones,
       " : ", type, value("m"), " = and ", value("r"), ", ", value("a"), "\n", value("v"), " = or ",
       value("m"), ", ", value("o"), "\nstore @", name, ", ", value("v"), "\n");
-  if (made.fill.empty()) {
-    made.fill = "program 1\n%key = constant splat=7 : u64[]\n%counter = constant splat=0 : u64[]\n";
-  }
+  if (made.fill.empty()) made.fill = absl::StrCat("program 1\n", kRandomStream);
   // Buffers come first in a text.
   made.fill.insert(made.fill.find('\n') + 1,
                    absl::StrCat("buffer @", name, " write ", bytes, "\n"));
@@ -203,8 +205,7 @@ std::string ChangedBlocks() {
 }
 // Defines %random.
 std::string RandomBits(const std::string& type) {
-  return absl::StrCat("%key = constant splat=7 : u64[]\n%counter = constant splat=0 : u64[]\n",
-                      "%random = rng_bits %key, %counter : ", type, "\n");
+  return absl::StrCat(kRandomStream, "%random = rng_bits %key, %counter : ", type, "\n");
 }
 std::string DeltaBuffer(absl::string_view name, absl::string_view access, uint64_t bytes) {
   return absl::StrCat("buffer @", name, " ", access, " ", bytes, "\n");
@@ -248,8 +249,11 @@ ProgramCase DeltaApply(bool of_changes) {
                     {"values", kDeltaRoom * 4096},
                     {"count", 4}},
                    of_changes ? 0.5 : 0.1};
-  (of_changes ? made.counted : made.whole_copy) =
-      of_changes ? 2 * kDeltaChanged * 4096 : kDeltaBytes;
+  if (of_changes) {
+    made.counted = 2 * kDeltaChanged * 4096;
+  } else {
+    made.whole_copy = kDeltaBytes;
+  }
   const std::string delta = absl::StrCat(DeltaBuffer("bitmap", "read", kDeltaBlocks / 8),
                                          DeltaBuffer("values", "read", kDeltaRoom * 4096),
                                          DeltaBuffer("count", "read", 4));
