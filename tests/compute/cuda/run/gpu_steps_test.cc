@@ -27,7 +27,16 @@ using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-using GpuStepsTest = testing::GpuMachineFixture;
+class GpuStepsTest : public testing::GpuMachineFixture {
+ protected:
+  // A thread that lets held kernels run once so many launches were made in all.
+  static std::thread FreeAfter(uint64_t launches) {
+    return std::thread([launches] {
+      EXPECT_TRUE(ferry::testing::Await([&] { return Launches() >= launches; }));
+      fake_cuda_hold_copies(0);
+    });
+  }
+};
 
 TEST_F(GpuStepsTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
   const Program program = Steps(3);
@@ -138,11 +147,7 @@ TEST_F(GpuStepsTest, StepsAreToldOfWhileALongRunIsQueuedBehindThem) {
   work.may_lag = true;
   fake_cuda_hold_copies(1);
   ASSERT_TRUE(machine_->Run(work, aside).ok());
-  std::thread frees([&] {
-    EXPECT_TRUE(
-        ferry::testing::Await([&] { return Launches() - before > GpuMachine::kLaunchesAhead; }));
-    fake_cuda_hold_copies(0);
-  });
+  std::thread frees = FreeAfter(before + GpuMachine::kLaunchesAhead + 1);
   GpuMachine::Work work_longer = Work(made_longer, memory_longer);
   work_longer.may_lag = true;
   const absl::Status status = machine_->Run(work_longer, aside);
@@ -191,10 +196,7 @@ TEST_F(GpuStepsTest, AsManyStepsAreAheadAsMarks) {
   uint64_t told = 0, most = 0;
   constexpr uint64_t kAhead = GpuMachine::kLaunchesAhead + 1;
   fake_cuda_hold_copies(1);
-  std::thread frees([&] {
-    EXPECT_TRUE(ferry::testing::Await([&] { return Launches() - before >= kAhead; }));
-    fake_cuda_hold_copies(0);
-  });
+  std::thread frees = FreeAfter(before + kAhead);
   GpuMachine::Aside aside;
   const absl::Status status = Run(made, memory, aside, nullptr, [&](size_t step) {
     if (TransferOf(steps[step])) return;
