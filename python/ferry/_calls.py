@@ -4,11 +4,14 @@
 Python runs signal handlers on its main thread alone, between two of its own steps: what that thread calls of the library would
 hold them up until it returns, which takes up to 30 s. So a thread of the session makes such a call in the main thread's
 place, and that one waits in Python. If it is told to stop, by KeyboardInterrupt or what else a handler raises, the call goes
-on, and what it then brings is undone: nothing is left that nobody has. Every other thread makes its calls itself.
+on, and what it then brings is undone: nothing is left that nobody has. `undone` waits for that. Every other thread makes its
+calls itself.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import sys
 import threading
@@ -100,6 +103,7 @@ class Calls:
     def __init__(self) -> None:
         self.idle: list[_Thread] = []
         self._threads: list[_Thread] = []
+        self._left: deque[_Call] = deque()  # the main thread went on without them
         self._disposals: deque[tuple[Callable[[int], object], int, Any]] = deque()
         self._disposer = [None]  # whoever pops it disposes
         self._closed, self._pid = False, os.getpid()
@@ -119,8 +123,10 @@ class Calls:
             while not call.over.acquire(timeout=_SLICE):
                 pass
         except BaseException:
-            if not call.claimed() and undo is not None and call.error is None:  # it was over just then
-                self._begin(_Call(undo, (call.result,), None, keep))
+            if not self._leave(call) and undo is not None and call.error is None:  # it was over just then
+                undoing = _Call(undo, (call.result,), None, keep)
+                if self._begin(undoing):
+                    self._leave(undoing)
             raise
         made: T = call.taken()
         return made
@@ -131,9 +137,29 @@ class Calls:
         call = _Call(function, arguments, None, keep)
         if threading.get_ident() != self._main or not self._begin(call):
             function(*arguments)
-        elif not call.over.acquire(timeout=seconds):
+            return True
+        try:
+            over = call.over.acquire(timeout=seconds)
+        except BaseException:
+            self._leave(call)
+            raise
+        if not over:
+            self._leave(call)
             return False
         call.taken()
+        return True
+
+    def undone(self, until: float = math.inf) -> bool:
+        """Waits, until that time of ``time.monotonic`` at most, for the calls that the main thread went on without, and for
+        what undoes them. False: one is not over yet."""
+        while self._left:
+            call = self._left[0]
+            while not call.over.acquire(timeout=min(_SLICE, max(0.0, until - time.monotonic()))):
+                if time.monotonic() >= until:
+                    return False
+            call.over.release()
+            with contextlib.suppress(ValueError):  # another thread has waited for it too
+                self._left.remove(call)
         return True
 
     def dispose(self, free: Callable[[int], object], handle: int, keep: Any = None) -> None:
@@ -158,6 +184,15 @@ class Calls:
                     free(handle)
             finally:
                 self._disposer.append(None)
+
+    def _leave(self, call: _Call) -> bool:
+        """The main thread goes on without it. False: it is over."""
+        while self._left and not self._left[0].over.locked():
+            self._left.popleft()
+        if not call.claimed():
+            return False
+        self._left.append(call)
+        return True
 
     def _begin(self, call: _Call) -> bool:
         """False: there is no thread for it, and none is needed: the session is closed, or of before a fork; or Python ends."""

@@ -7,6 +7,7 @@ import ctypes
 import math
 import operator
 import os
+import time
 from typing import Any, Optional, Union
 
 from ferry import _abi
@@ -75,6 +76,12 @@ def seconds(given: Any, what: str, form: str) -> float:
 def wait_timeout(given: Any) -> Optional[float]:
     """Of a wait: None and what is infinite are for ever."""
     return None if given is None else seconds(given, "timeout", "seconds")
+
+
+def wait_end(given: Any) -> float:
+    """When a wait of so many seconds, that begins now, ends: a time of ``time.monotonic``."""
+    timeout = wait_timeout(given)
+    return math.inf if timeout is None else time.monotonic() + timeout
 
 
 def session_options(client_dir: Any, name: Any, timeout: Any, reattach: bool) -> Any:

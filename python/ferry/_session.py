@@ -21,14 +21,14 @@ from ferry._future import Future, Post, interpreter_ends, wait_in_slices
 from ferry._imports import Imports, cuda_session
 from ferry._like import new_like
 from ferry._memory import ArenaMap, Shape, Tensor, make_tensors, shape_of
-from ferry._options import c_text, domain_of, session_options
+from ferry._options import c_text, domain_of, session_options, wait_end
 from ferry._post import explained, items_of, parted
 from ferry._prepared import Prepared
 from ferry._stage import Kept, Stage
 from ferry._streams import Streams, torch_cuda
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
-from ferry.errors import FailedPreconditionError, NotAllowedError, check, invalid, not_allowed
+from ferry.errors import FailedPreconditionError, NotAllowedError, WaitTimeoutError, check, invalid, not_allowed
 
 log = logging.getLogger("ferry")
 
@@ -157,13 +157,16 @@ class Session:
         check(_abi.library().ferry_session_health(self.handle))
 
     def wait_daemon(self, timeout: Optional[float] = None) -> None:
-        """Waits until the session has its daemon again; at once if it is there. WaitTimeoutError after `timeout` seconds,
+        """Waits until the session has its daemon again, and until what Ctrl-C interrupted is undone, so that the same keys can
+        be posted again; at once if it is there and nothing was interrupted. WaitTimeoutError after `timeout` seconds,
         DaemonLostError if it is lost for good."""
-        lib, handle = _abi.library(), self.handle
+        lib, handle, until = _abi.library(), self.handle, wait_end(timeout)
         what = f"the daemon is not back after {timeout} s: wait again"
         error = wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: what)
         if error is not None:
             raise error
+        if not self.calls.undone(until):
+            raise WaitTimeoutError(f"the daemon has not answered calls that were interrupted after {timeout} s: wait again")
 
     def join(self, name: str, device: Optional[DeviceLike] = None) -> None:
         """Member `name` of the session's domain on a device of the node (None: on each) until the session ends. What

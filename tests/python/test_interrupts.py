@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import INTERRUPTIBLE
@@ -115,9 +116,13 @@ else:
     said = interrupting(f"""{SET_UP}
 stop()
 {calls}
+try:
+    session.wait_daemon(0.1)
+except ferry.WaitTimeoutError as error:
+    print(error, flush=True)
 go_on()
 # Nothing is left of what was interrupted: the same keys can be posted again, and the memory is there.
-session.wait_daemon(20)
+session.wait_daemon(60)
 again = [session.send(tensor, to="host1", key=key) for key in ("sends", "sends a copy", 0, 1, 2, 3)]
 again.append(session.recv(into=tensor, frm="host1", key="receives"))
 again.append(session.prepare_send(tensor, to="host1", key="prepares"))
@@ -126,7 +131,10 @@ for one in again[:-1]:
 session.check_health()
 node.close()
 """)
-    assert [line for line in said if line != "waits"] == [f"{name} interrupted" for name in CALLS]
+    assert [line for line in said if line != "waits"] == [
+        *(f"{name} interrupted" for name in CALLS),
+        "DEADLINE_EXCEEDED: the daemon has not answered calls that were interrupted after 0.1 s: wait again",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +264,6 @@ def test_what_a_thread_other_than_the_main_one_calls_it_calls_itself(a, key, mon
 def test_what_comes_of_a_call_that_nobody_waits_for_is_undone():
     """Whoever is first: the call, or the signal."""
     calls, goes_on, undone = Calls(), threading.Event(), []
-    done = threading.Event()
 
     def slow(interrupts=False):
         if interrupts:
@@ -264,21 +271,18 @@ def test_what_comes_of_a_call_that_nobody_waits_for_is_undone():
         goes_on.wait(20)
         return "came"
 
-    def undo(what):
-        undone.append(what)
-        done.set()
-
     def raises(*_):
         raise RuntimeError("a handler's")
 
     before = signal.signal(signal.SIGUSR1, raises)
     try:
         with pytest.raises(RuntimeError, match="a handler's"):
-            calls(slow, True, undo=undo)
-        assert not undone
+            calls(slow, True, undo=undone.append)
+        assert not calls.undone(time.monotonic()) and not undone
+        assert not calls.soon(slow, seconds=0)
         goes_on.set()
-        assert done.wait(20) and undone == ["came"]
-        assert calls(slow) == "came"
+        assert calls.undone(time.monotonic() + 20) and undone == ["came"]
+        assert calls(slow) == "came" and calls.undone(time.monotonic())
         with pytest.raises(ZeroDivisionError):
             calls(lambda: 1 / 0)
     finally:
