@@ -20,18 +20,25 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr absl::Duration kMs = absl::Milliseconds(1);
 
-// A run takes what is said of its session. With `lags` it is under way until over_ says otherwise.
+// A run takes what is said of its session. With `lags` it is under way until over_ says otherwise;
+// without `begins` it has nothing to queue.
 class FakeComputer : public Computer {
  public:
   FakeComputer(ManualExecutor& clock, size_t jobs_ahead) : clock_(clock), ahead_(jobs_ahead) {}
 
   absl::Status Do(const Run& run) override {
-    ++begun_;
-    if (lags && run.may_lag) return absl::OkStatus();
+    if (begins) ++begun_;
+    if (begins && lags && run.may_lag) return absl::OkStatus();
     clock_.Advance(takes[SessionOf(run.job).value()]);
+    if (begins) over_ = begun_;
+    return absl::OkStatus();
+  }
+  absl::Status Tell() override { return tells; }
+  absl::Status Await() override {
     over_ = begun_;
     return absl::OkStatus();
   }
@@ -46,7 +53,8 @@ class FakeComputer : public Computer {
   void Free(std::byte* memory, uint64_t) override { std::free(memory); }
 
   std::map<uint64_t, absl::Duration> takes;  // by session
-  bool lags = false;
+  bool lags = false, begins = true;
+  absl::Status tells;
 
  private:
   ManualExecutor& clock_;
@@ -277,26 +285,70 @@ TEST_F(JobTimeTest, WhatIsHeldKeepsItsOrderAndCanBeTakenOut) {
   EXPECT_EQ(ran_, posted);
 }
 
-TEST_F(JobTimeTest, RunsThatAreFoundToBeOverTogetherShareTheTimeByTheirWork) {
-  computer_->lags = true;
-  std::atomic<int64_t> first{0}, second{0};
-  const auto run = [&](uint32_t session, std::atomic<int64_t>& ns) {
+// Runs that the test hands to the compute thread itself.
+class LaggingRunsTest : public JobTimeTest {
+ protected:
+  struct Handed {
+    std::atomic<int64_t> ns{0};
+    std::vector<absl::Status> over;  // one, once it is over
+  };
+  LaggingRunsTest() { computer_->lags = true; }
+  // Of a session and user of this number.
+  void Run(uint32_t session, Handed& handed) {
     const std::vector<absl::Span<std::byte>> memory(2);
     runner_.Run({.id = MakeTransferId(SessionId(session), ++sequence_),
                  .program = *program_,
                  .memory = memory,
-                 .account = {session, &ns, &quotas_.Of(session)}},
-                [](const absl::Status&, uint64_t) {});
-  };
-  run(1, first);
-  run(2, second);
+                 .account = {session, &handed.ns, &quotas_.Of(session)}},
+                [&handed](const absl::Status& status, uint64_t) { handed.over.push_back(status); });
+  }
+  Handed first_, second_;
+};
+
+TEST_F(LaggingRunsTest, ThoseThatAreFoundToBeOverTogetherShareTheTimeByTheirWork) {
+  Run(1, first_);
+  Run(2, second_);
   control_.Advance(8 * kMs);
   computer_->EndAll();
   EXPECT_TRUE(runner_.Poll());
-  EXPECT_EQ(absl::Nanoseconds(first.load()), 4 * kMs);
-  EXPECT_EQ(absl::Nanoseconds(second.load()), 4 * kMs);
+  EXPECT_EQ(absl::Nanoseconds(first_.ns.load()), 4 * kMs);
+  EXPECT_EQ(absl::Nanoseconds(second_.ns.load()), 4 * kMs);
   EXPECT_EQ(runner_.run_time(), 8 * kMs);
   EXPECT_EQ(quotas_.Of(1).taken(), 4 * kMs);
+}
+
+// As one that only posts its receives.
+TEST_F(LaggingRunsTest, OneThatHasQueuedNothingIsChargedNothingOfTheTimeOfOthers) {
+  computer_->takes = {{2, 3 * kMs}};
+  Run(1, first_);
+  computer_->begins = false;
+  Run(2, second_);
+  EXPECT_THAT(second_.over, ElementsAre(Is("OK"))) << "at once";
+  EXPECT_THAT(first_.over, IsEmpty());
+  EXPECT_EQ(second_.ns, 0);
+  EXPECT_EQ(quotas_.Of(2).taken(), absl::ZeroDuration());
+  control_.Advance(5 * kMs);
+  computer_->EndAll();
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(quotas_.Of(1).taken(), 8 * kMs);
+}
+
+// It is not known which of them failed.
+TEST_F(LaggingRunsTest, AnErrorInLookingAtStepsIsThatOfAllThatAreUnderWay) {
+  Run(1, first_);
+  Run(2, second_);
+  computer_->tells = Error(absl::StatusCode::kInternal, Reason::kInternal, "look: refused");
+  while (!runner_.Poll()) EXPECT_THAT(first_.over, IsEmpty());
+  EXPECT_EQ(computer_->over(), 2u) << "their memory is used no more";
+  EXPECT_THAT(first_.over, ElementsAre(Is("INTERNAL/INTERNAL", "look: refused")));
+  EXPECT_THAT(second_.over, ElementsAre(Is("INTERNAL/INTERNAL", "look: refused")));
+  EXPECT_FALSE(runner_.Busy());
+  computer_->tells = absl::OkStatus();
+  Run(1, first_);
+  computer_->EndAll();
+  EXPECT_TRUE(runner_.Poll());
+  EXPECT_EQ(first_.over.size(), 2u);
+  EXPECT_THAT(first_.over.back(), Is("OK"));
 }
 
 TEST_F(JobTimeTest, AFiringWaitsForItsUsersShareAndTheLaneLooksMeanwhile) {

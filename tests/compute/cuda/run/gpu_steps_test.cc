@@ -182,6 +182,40 @@ TEST_F(GpuStepsTest, ARunThatHasNothingToQueueWaitsForNoOther) {
   EXPECT_TRUE(machine_->Await().ok());
 }
 
+TEST_F(GpuStepsTest, ARunIsPutAsideOnceTheStepsOfThoseBeforeItAreToldOf) {
+  const Program program = Steps(2);
+  const GpuProgram made = Made(program);
+  Memory first = Bind(made, Ones(program)), second = Bind(made, Ones(program));
+  const uint64_t before = Launches();
+  std::vector<int> told;
+  GpuMachine::Aside aside;
+  const auto work = [&](Memory& memory, int of) {
+    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
+      told.push_back(of + static_cast<int>(step));
+    });
+    work.may_lag = true;
+    return work;
+  };
+  fake_cuda_hold_copies(1);
+  const GpuMachine::Work ahead = work(first, 10);
+  ASSERT_TRUE(machine_->Run(ahead, aside).ok());
+  std::thread frees = FreeAfter(before + 3);
+  aside.wanted = [] { return true; };
+  const GpuMachine::Work put = work(second, 20);
+  const absl::Status status = machine_->Run(put, aside);
+  frees.join();
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(aside.put);
+  EXPECT_EQ(aside.step, 1u);
+  EXPECT_THAT(told, ElementsAre(10, 11, 20));
+  EXPECT_EQ(machine_->over(), 2u) << "nothing of either is under way";
+  aside.wanted = nullptr;
+  ASSERT_TRUE(machine_->Run(put, aside).ok());
+  ASSERT_TRUE(machine_->Await().ok());
+  EXPECT_THAT(told, ElementsAre(10, 11, 20, 21));
+  EXPECT_EQ(ValueOf(second, 2), 4);
+}
+
 // Transfers between the kernels take no place among them.
 TEST_F(GpuStepsTest, AsManyStepsAreAheadAsMarks) {
   constexpr int kParts = 40;
