@@ -6,8 +6,10 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "compute/cuda/gpu_plan.h"
+#include "compute/plan/rows.h"
 
 namespace ferry::compute {
 namespace {
@@ -23,10 +25,9 @@ constexpr uint64_t kSectorBits = 256;
 constexpr uint64_t kWantedThreads = 4 * kThreadsOfGpu;
 // Bounds of what is written out for each lane of a thread, so that registers hold it. Where there
 // is more of it than kMostWideBits, a thread has half as many lanes, at most.
-constexpr int kMostOps = 12;        // on all elements
 constexpr int kMostLaneBits = 128;  // of one lane of all reductions
-constexpr int kMostReadBits = 128;  // of one element of all that is read
 constexpr int kMostWideBits = 128;  // of both together
+constexpr int kMostUnrolledOps = 64;
 
 uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % part != 0 ? 1 : 0); }
 
@@ -46,14 +47,28 @@ uint64_t NeighboursOf(const View& rows, const View& columns) {
   return neighbours;
 }
 
-// Bits of one lane of all reductions, if each element is read, computed and reduced, and nothing
-// else is done with it.
-std::optional<int> LaneBitsOf(const Program& program, const KernelShape& shape) {
+// Whether it is a broadcast, of so few elements that caches have them.
+bool IsReadAgain(const std::pair<View, View>& split, const KernelLoop& loop) {
+  uint64_t elements = 1;
+  for (const View* view : {&split.first, &split.second}) {
+    for (size_t d = 0; d < view->dims.size(); ++d) {
+      if (view->strides[d] != 0) elements *= static_cast<uint64_t>(view->dims[d]);
+    }
+  }
+  return elements <= loop.elements / kLeastNeighbours;
+}
+
+// Of one lane of all reductions.
+struct Lane {
+  int bits = 0;
+  int ops = 0;  // on each element
+};
+// If each element is read, computed and reduced, and nothing else is done with it.
+std::optional<Lane> LaneOf(const Program& program, const KernelShape& shape) {
   if (!shape.rows || shape.held || shape.LastPhase() != 0) return std::nullopt;
   const bool of_rows = std::all_of(shape.sinks.begin(), shape.sinks.end(),
                                    [](const auto& sink) { return sink.level == Level::kRow; });
-  int lane_bits = 0;
-  int ops = 0;
+  Lane lane;
   for (const Node& node : program.nodes) {
     if (IsOpaque(program, node) || node.op == Op::kQuantizeBlock ||
         node.op == Op::kDequantizeBlock || node.op == Op::kCumulativeSum) {
@@ -61,26 +76,27 @@ std::optional<int> LaneBitsOf(const Program& program, const KernelShape& shape) 
     }
     if (node.results > 0) {
       const Value& value = shape.Of(node.first_result);
-      ops += value.kind == Kind::kLoop && value.level == Level::kFull ? 1 : 0;
+      lane.ops += value.kind == Kind::kLoop && value.level == Level::kFull ? 1 : 0;
     }
     if (node.op != Op::kReduce) continue;
     const DType type = program.types[node.operands[0]].dtype;
-    lane_bits += std::max(InfoOf(AccumulatorOf(node, type)).bits, 32);
+    lane.bits += std::max(InfoOf(AccumulatorOf(node, type)).bits, 32);
   }
-  if (!of_rows || lane_bits > kMostLaneBits || ops > kMostOps) return std::nullopt;
-  return lane_bits;
+  if (!of_rows || lane.bits > kMostLaneBits || lane.ops > kMaxColumnOps) return std::nullopt;
+  return lane;
 }
 
 }  // namespace
 
 int ColumnWidthOf(const Program& program, const KernelShape& shape) {
-  const std::optional<int> lane_bits = LaneBitsOf(program, shape);
-  if (!lane_bits) return 0;
+  const std::optional<Lane> lane = LaneOf(program, shape);
+  if (!lane) return 0;
   std::set<ValueId> seen;
   uint64_t neighbours = std::numeric_limits<uint64_t>::max();
   uint64_t least_bits = kSectorBits;
   int down = 0;    // bits of what is read by neighbouring results
   int across = 0;  // ... in another order
+  int again = 0;   // ... by many threads or by a thread many times, whatever the order
   for (const Node& node : program.nodes) {
     if (IsMove(node.op)) continue;
     for (const ValueId operand : node.operands) {
@@ -92,6 +108,10 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
       }
       const int bits = std::max(InfoOf(program.types[id].dtype).bits, 8);
       const auto split = shape.SplitRow(value.views);
+      if (split && IsReadAgain(*split, shape.loop)) {
+        again += bits;
+        continue;
+      }
       const uint64_t found = split ? NeighboursOf(split->first, split->second) : 1;
       if (found < kLeastNeighbours) {
         across += bits;
@@ -102,8 +122,11 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
       least_bits = std::min(least_bits, static_cast<uint64_t>(bits));
     }
   }
-  if (down <= across || down + across > kMostReadBits) return 0;
-  uint64_t width = *lane_bits + down + across > kMostWideBits ? kMostWidth / 2 : kMostWidth;
+  if (down <= across || down + across + again > kMaxColumnBits) return 0;
+  const bool many = lane->bits + down + across + again > kMostWideBits;
+  uint64_t width = lane->ops > 8           ? kMostWidth / 4
+                   : lane->ops > 4 || many ? kMostWidth / 2
+                                           : kMostWidth;
   while (width / 2 >= neighbours) width /= 2;
   const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kChunkElements) : 1;
   while (width > kLeastNeighbours && width / 2 * least_bits >= kSectorBits &&
@@ -111,6 +134,13 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
     width /= 2;
   }
   return static_cast<int>(width);
+}
+
+int ColumnUnrollOf(const KernelShape& shape, int64_t load_bits, int ops) {
+  const int lanes = shape.columns * static_cast<int>(kLanes) / kColumnThreads;
+  int loads = load_bits > 64 ? 1 : load_bits > 16 ? 16 : 32;
+  while (loads > 1 && loads * ops > kMostUnrolledOps) loads /= 2;
+  return std::max(lanes, loads);
 }
 
 uint64_t ColumnBlocksOf(const KernelShape& shape, uint64_t parts) {

@@ -10,6 +10,7 @@
 #include "compute/cuda/column_tile.h"
 #include "compute/cuda/kernel_text.h"
 #include "compute/plan/plan.h"
+#include "compute/plan/rows.h"
 
 namespace ferry::compute {
 namespace {
@@ -55,6 +56,9 @@ class ShapeFinder {
 
   void Classify();
   void ClassifyNode(OpIndex index);
+  // What is reduced, or what that is made of, is read in the order in which it is reduced. Nothing
+  // else of the kernel looks at all of these elements (Partition::AbsorbReduced).
+  void OrderReduced();
   // The kinds of nodes: what another value is seen as, what is there before the kernel begins
   // (input, constant, iota), and result number `result` of what is computed in the loop.
   void ClassifyMove(const Node& node, Value& value);
@@ -79,18 +83,8 @@ class ShapeFinder {
 void ShapeFinder::Classify() {
   for (ValueId value = 0; value < shape_.values.size(); ++value)
     shape_.values[value].source = value;
-  std::vector<bool> permuted(shape_.values.size());
-  for (OpIndex i = 0; i < program_.nodes.size(); ++i) {
-    ClassifyNode(i);
-    const Node& node = program_.nodes[i];
-    if (node.op != Op::kReduce && node.op != Op::kArgmax) continue;
-    // In the order in which it is reduced. Nobody reads it in another.
-    const ValueId operand = shape_.values[node.operands[0]].source;
-    Value& value = shape_.values[operand];
-    if (value.kind == Kind::kLoop || value.kind == Kind::kOnce || permuted[operand]) continue;
-    permuted[operand] = true;
-    Permute(ReductionOrder(node, program_.types[operand]), program_.types[operand], value.views);
-  }
+  for (OpIndex i = 0; i < program_.nodes.size(); ++i) ClassifyNode(i);
+  OrderReduced();
   for (ValueId id = 0; id < shape_.values.size(); ++id) {
     Value& value = shape_.values[id];
     if (value.kind != Kind::kMemory) continue;
@@ -99,6 +93,25 @@ void ShapeFinder::Classify() {
     if (half_bytes % 2 != 0) continue;
     value.offset += half_bytes / 2;
     first = 0;
+  }
+}
+
+void ShapeFinder::OrderReduced() {
+  std::vector<bool> permuted(shape_.values.size());
+  for (const Node& node : program_.nodes) {
+    if (node.op != Op::kReduce && node.op != Op::kArgmax) continue;
+    const ValueId operand = shape_.values[node.operands[0]].source;
+    const TensorType& type = program_.types[operand];
+    const bool made = shape_.values[operand].kind == Kind::kLoop;
+    // Its rows are those of the loop.
+    if (made && ReducesRows(node, program_.types[node.operands[0]])) continue;
+    for (ValueId id = 0; id < shape_.values.size(); ++id) {
+      Value& value = shape_.values[id];
+      const bool read = made ? program_.types[id].dims == type.dims : id == operand;
+      if (!read || value.kind == Kind::kLoop || value.kind == Kind::kOnce || permuted[id]) continue;
+      permuted[id] = true;
+      Permute(ReductionOrder(node, type), program_.types[id], value.views);
+    }
   }
 }
 
@@ -300,6 +313,7 @@ int ShapeFinder::HeldBits() const {
 void ShapeFinder::ChooseVector() {
   const auto row = static_cast<int64_t>(shape_.loop.row);
   size_t ops = 0;
+  int full_ops = 0;
   int least_bits = 64;
   int stored_bits = 8;  // the most of an element that is stored
   int64_t load_bits = 0;
@@ -317,18 +331,17 @@ void ShapeFinder::ChooseVector() {
     opaque = opaque || IsOpaque(program_, node);
     if (node.op == Op::kInput) look(node.first_result, true);
     if (node.results == 0) look(node.operands[0], node.op == Op::kAccumulate);
-    if (node.results > 0 && shape_.Of(node.first_result).kind == Kind::kLoop) ++ops;
+    if (node.results == 0 || shape_.Of(node.first_result).kind != Kind::kLoop) continue;
+    ++ops;
+    full_ops += shape_.Of(node.first_result).level == Level::kFull ? 1 : 0;
   }
   if (shape_.held) {
-    shape_.vector = 2;
-    shape_.unroll =
-        static_cast<int>(std::min(shape_.loop.row, kChunkElements) / kLanes);  // all of a chunk's
+    shape_.vector = 2;  // and all of a chunk's vectors
+    shape_.unroll = static_cast<int>(std::min(shape_.loop.row, kChunkElements) / kLanes);
     return;
   }
-  if (shape_.columns > 0) {  // all lanes of a thread, or more
-    const int lanes = shape_.columns * static_cast<int>(kLanes) / kColumnThreads;
-    const int loads = load_bits > 64 ? 1 : load_bits > 16 ? 16 : 32;
-    shape_.unroll = std::max(lanes, options_.most_vectors == 1 ? 1 : loads);
+  if (shape_.columns > 0) {
+    shape_.unroll = ColumnUnrollOf(shape_, options_.most_vectors == 1 ? 128 : load_bits, full_ops);
     return;
   }
   if (shape_.rows) {
@@ -442,10 +455,6 @@ int64_t KernelShape::LastPhase() const {
 
 int KernelShape::AlignmentOf(uint32_t buffer, int64_t offset) const {
   return std::min(LowBit(alignments[buffer]), LowBit(offset));
-}
-
-std::optional<int> KernelShape::AlignmentOf(const Value& value, DType type) const {
-  return AlignmentOf(value.buffer, value.offset, value.views[0], type);
 }
 
 std::optional<int> KernelShape::AlignmentOf(uint32_t buffer, int64_t offset, const View& view,

@@ -56,7 +56,9 @@ struct KernelShape {
   // What is known of an address in a buffer, at most 16.
   int AlignmentOf(uint32_t buffer, int64_t offset) const;
   // ... and of the address of a vector of a value in memory; none if it may begin within a byte.
-  std::optional<int> AlignmentOf(const Value& value, DType type) const;
+  std::optional<int> AlignmentOf(const Value& value, DType type) const {
+    return AlignmentOf(value.buffer, value.offset, value.views[0], type);
+  }
   // The same for a view of the memory of a buffer from `offset` on, in bytes.
   std::optional<int> AlignmentOf(uint32_t buffer, int64_t offset, const View& view,
                                  DType type) const;

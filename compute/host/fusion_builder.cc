@@ -54,6 +54,10 @@ uint32_t FusionBuilder::In(ValueId id, TileLevel level) {
   load.level = level;
   load.where = value.where;
   load.views = value.views;
+  const TensorType& type = program_.types[id];
+  if (level == TileLevel::kFull && !order_.empty() && type.dims == ordered_) {
+    Permute(order_, type, load.views);
+  }
   load.out = {at->second = NewRegister()};
   read_[at->second] = true;
   MayBeIn(TileBytesOf(load.type));
@@ -63,13 +67,13 @@ uint32_t FusionBuilder::In(ValueId id, TileLevel level) {
   } else {
     load.kind = TileOp::Kind::kLoad;
     // Where the elements are one after the other, and stay as they are.
-    const View& view = value.views[0];
+    const View& view = load.views[0];
     const auto bytes = static_cast<uint64_t>(view.offset) * TileBytesOf(load.type);
     const Range read = {value.where.kind, value.where.buffer, value.where.offset + bytes,
                         value.where.offset + bytes + Elements(id) * TileBytesOf(load.type)};
     const bool written = std::any_of(writes_.begin(), writes_.end(),
                                      [&](const Range& write) { return write.Overlaps(read); });
-    if (level != TileLevel::kOnce && value.views.size() == 1 && IsDense(view) &&
+    if (level != TileLevel::kOnce && load.views.size() == 1 && IsDense(view) &&
         load.type != DType::kF4E2M1FN && load.type != DType::kBool && !written) {
       load.kind = TileOp::Kind::kLink;
       load.where.offset += bytes;
@@ -186,13 +190,11 @@ void FusionBuilder::AddRowReduction(const Node& node) {
   const ValueId operand = node.operands[0];
   TileOp op;
   op.from = TypeOf(operand);
-  Value& value = values_[operand];
-  const Views views = value.views;
+  const Value& value = values_[operand];
   if (value.kind == Value::Kind::kMemory || value.kind == Value::Kind::kPlaces) {
-    OrderElements(node);
+    OrderElements(node, value.views, ReducesAlone(node));
   }
   op.in = {In(operand, TileLevel::kFull)};
-  value.views = views;
   fusion_.keeps_rows = true;
   if (node.op == Op::kArgmax) {
     op.kind = TileOp::Kind::kArgmax;
@@ -340,6 +342,7 @@ TileFusion FusionBuilder::Build() {
   definitions_ = DefinitionsOf(program_);
   FindLoop();
   FindWrites();
+  FindOrder();
   for (const Node& node : program_.nodes) AddNode(node);
   JoinChains(fusion_.once, loads_, stores_, fusion_.ops);
   FindRowEnds();

@@ -57,8 +57,12 @@ class FusionBuilder {
   void AddMove(const Node& node);
   void AddElementwise(const Node& node);
   void AddRowReduction(const Node& node);
-  // fusion_layout.cc: puts what `node` reduces, in memory, into the order in which it is read.
-  void OrderElements(const Node& node);
+  // fusion_layout.cc: chooses the order of the elements that `node` reduces, which are seen by
+  // `views`. `alone`: no other op of the kernel depends on the order.
+  void OrderElements(const Node& node, const Views& views, bool alone);
+  // If ops of the kernel make what is reduced over other dimensions than the last: in its order
+  // they read what they make it of.
+  void FindOrder();
   bool ReducesAlone(const Node& node) const;
   void AddBlocks(const Node& node);
   void AddSink(const Node& node);
@@ -86,6 +90,9 @@ class FusionBuilder {
   TileFusion fusion_;
   std::vector<Value> values_;
   uint64_t elements_ = 0;
+  // Tensors of such dimensions are read with the dimensions in this order; empty: as they are.
+  std::vector<size_t> order_;
+  std::vector<int64_t> ordered_;
   std::vector<Range> writes_;  // what each sink writes
   std::map<std::pair<ValueId, TileLevel>, uint32_t> loaded_;
   std::vector<TileOp> loads_, stores_;

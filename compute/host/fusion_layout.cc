@@ -7,6 +7,7 @@
 
 #include "compute/host/fusion_builder.h"
 #include "compute/plan/kernel_loop.h"
+#include "compute/plan/rows.h"
 
 namespace ferry::compute {
 namespace {
@@ -76,29 +77,39 @@ bool FusionBuilder::ReducesAlone(const Node& reduction) const {
   });
 }
 
-void FusionBuilder::OrderElements(const Node& node) {
+void FusionBuilder::OrderElements(const Node& node, const Views& views, bool alone) {
   const TensorType& type = program_.types[node.operands[0]];
-  Views& views = values_[node.operands[0]].views;
-  std::vector<size_t> order = ReductionOrder(node, type);
+  order_ = ReductionOrder(node, type);
+  ordered_ = type.dims;
   const bool argmax = node.op == Op::kArgmax;
   const size_t reduced = argmax ? 1 : node.attributes.Ints(Attribute::kDimensions).size();
-  const size_t kept = order.size() - reduced;
-  const size_t inner = views.size() == 1 ? InnerOf(views[0], order, kept) : 0;
+  const size_t kept = order_.size() - reduced;
+  const size_t inner = views.size() == 1 ? InnerOf(views[0], order_, kept) : 0;
   uint64_t results = 1;
   for (size_t i = kept - inner; i < kept; ++i) {
-    results *= static_cast<uint64_t>(type.dims[order[i]]);
+    results *= static_cast<uint64_t>(type.dims[order_[i]]);
   }
-  if (results > 1 && results * fusion_.row >= kLeastTile && elements_ != fusion_.rows &&
-      ReducesAlone(node)) {
-    const auto first = order.begin() + static_cast<std::ptrdiff_t>(kept - inner);
-    std::rotate(first, order.begin() + static_cast<std::ptrdiff_t>(kept), order.end());
-    fusion_.columns = ColumnsOf(fusion_.rows, fusion_.row, results);
-    // Where the largest was is known of a whole row alone.
-    if (argmax) fusion_.columns->chunks = 1;
-    if (!argmax) fusion_.columns->bytes = TileBytesOf(AccumulatorOf(node, type.dtype));
+  if (!alone || results <= 1 || results * fusion_.row < kLeastTile || elements_ == fusion_.rows) {
+    return;
   }
-  // Nobody else reads it in another order.
-  Permute(order, type, views);
+  const auto first = order_.begin() + static_cast<std::ptrdiff_t>(kept - inner);
+  std::rotate(first, order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end());
+  fusion_.columns = ColumnsOf(fusion_.rows, fusion_.row, results);
+  // Where the largest was is known of a whole row alone.
+  if (argmax) fusion_.columns->chunks = 1;
+  if (!argmax) fusion_.columns->bytes = TileBytesOf(AccumulatorOf(node, type.dtype));
+}
+
+void FusionBuilder::FindOrder() {
+  for (const Node& node : program_.nodes) {
+    if (node.op != Op::kReduce && node.op != Op::kArgmax) continue;
+    const TensorType& type = program_.types[node.operands[0]];
+    const Op made_by = program_.nodes[definitions_[node.operands[0]]].op;
+    const bool made = !IsMove(made_by) && made_by != Op::kInput && made_by != Op::kConstant &&
+                      made_by != Op::kIota;
+    // Nothing else of the kernel looks at all elements (Partition::AbsorbReduced).
+    if (made && !ReducesRows(node, type)) OrderElements(node, {LinearView(type.dims)}, true);
+  }
 }
 
 // Rows that are longer than a tile: what is done once a row and needed by nothing that is done for

@@ -15,12 +15,7 @@
 namespace ferry::compute {
 namespace {
 
-constexpr size_t kMaxTries = 8;       // of what reads the same, how many are tried
-constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
-
-bool IsIn(const std::vector<ItemId>& items, ItemId item) {
-  return std::binary_search(items.begin(), items.end(), item);
-}
+constexpr size_t kMaxTries = 8;  // of what reads the same, how many are tried
 
 }  // namespace
 
@@ -42,6 +37,7 @@ Partition::Partition(const Graph& graph, BlockId block)
   }
   waits_.emplace(graph, block_, needs_, users_);
   JoinProducers();
+  AbsorbReduced();
   JoinSiblings();
   AbsorbFactors();
   DuplicateCheap();
@@ -141,7 +137,7 @@ bool Partition::AreOrdered(const Fusion& a, const Fusion& b) const {
     return std::any_of(later.items.begin(), later.items.end(), [&](ItemId item) {
       const std::vector<ItemId>& before = graph_.items[item].before;
       return std::any_of(before.begin(), before.end(),
-                         [&](ItemId other) { return IsIn(earlier.items, other); });
+                         [&](ItemId other) { return earlier.Has(other); });
     });
   };
   return one_way(a, b) || one_way(b, a);
@@ -172,7 +168,7 @@ bool Partition::IsBetween(uint32_t a, uint32_t b) const {
 
 bool Partition::IsFedBy(const Fusion& sink, const Fusion& fusion) const {
   if (sink.items.size() != 1 || graph_.items[sink.items[0]].role != Role::kSink) return false;
-  return IsIn(fusion.items, graph_.definitions[graph_.items[sink.items[0]].node.operands[0]]);
+  return fusion.Has(graph_.definitions[graph_.items[sink.items[0]].node.operands[0]]);
 }
 
 // Is each value that passes between them made where it is needed?
@@ -181,7 +177,7 @@ bool Partition::Fit(const Fusion& a, const Fusion& b) const {
     for (const ItemId item : to.items) {
       const std::vector<ValueId>& operands = graph_.items[item].node.operands;
       for (size_t i = 0; i < operands.size(); ++i) {
-        if (!IsIn(from.items, graph_.definitions[operands[i]])) continue;
+        if (!from.Has(graph_.definitions[operands[i]])) continue;
         const Level level = OperandLevel(item, i);
         if (level == Level::kMemory || level != ResultLevel(operands[i])) return false;
       }
@@ -217,7 +213,7 @@ void Partition::Touches(const Fusion& fusion, const Fusion& other, std::vector<T
     const Item& item = graph_.items[id];
     if (item.role == Role::kSink) {
       const ItemId made_by = graph_.definitions[item.node.operands[0]];
-      const bool inside = IsIn(fusion.items, made_by) || IsIn(other.items, made_by);
+      const bool inside = fusion.Has(made_by) || other.Has(made_by);
       writes.push_back({&item, item.slot ? int64_t{*item.slot} : -1,
                         inside ? ResultLevel(item.node.operands[0]) : OwnLevel(id)});
     } else if (item.node.op == Op::kInput) {
@@ -345,105 +341,6 @@ void Partition::JoinSiblings() {
       }
       same.push_back(id);
     }
-  }
-}
-
-// Elementwise ops of which a product alone uses what they make.
-void Partition::AbsorbFactors() {
-  for (const ItemId id : block_.items) {
-    const Item& item = graph_.items[id];
-    if (item.role != Role::kProduct) continue;
-    for (const ValueId value : item.node.operands) {
-      if (!graph_.IsMadeIn(value, item.block)) continue;
-      const uint32_t from = IndexOf(graph_.definitions[value]);
-      const uint32_t into = IndexOf(id);
-      const Fusion& fusion = all_[from];
-      const Fusion& product = all_[into];
-      if (from == into || !fusion.simple || fusion.product != kNoItem ||
-          fusion.ops + product.ops > kMaxKernelOps) {
-        continue;
-      }
-      const bool only = std::all_of(fusion.items.begin(), fusion.items.end(), [&](ItemId one) {
-        const Node& node = graph_.items[one].node;
-        if (node.results != 1) return false;
-        const std::vector<ItemId>& users = graph_.users[node.first_result];
-        return std::all_of(users.begin(), users.end(),
-                           [&](ItemId user) { return user == id || IsIn(fusion.items, user); });
-      });
-      if (!only || !waits_->MayJoin(from, into) || AreOrdered(fusion, product) ||
-          !TouchApart(fusion, product, true) || IsBetween(from, into)) {
-        continue;
-      }
-      const uint64_t elements = product.elements;
-      Join(std::min(from, into), std::max(from, into));
-      FusionOf(id).elements = elements;
-      FusionOf(id).simple = false;
-    }
-  }
-}
-
-bool Partition::ReadsTheSame(const Item& item) const {
-  const std::vector<ValueId>& operands = item.node.operands;
-  return std::none_of(operands.begin(), operands.end(), [&](ValueId value) {
-    const std::vector<ValueId>& roots = graph_.roots[value];
-    return std::any_of(roots.begin(), roots.end(), [&](ValueId v) { return graph_.changing[v]; });
-  });
-}
-
-// Is it no more to do it anew than to read what it makes?
-bool Partition::IsCheap(const Item& item) const {
-  const OpCost& cost = InfoOf(item.node.op).cost;
-  if (item.role != Role::kPointwise || item.node.operands.empty() || cost.flops > 2 ||
-      cost.transcendentals > 0 || !ReadsTheSame(item)) {
-    return false;
-  }
-  uint64_t bytes = 0;
-  for (const ValueId value : item.node.operands) {
-    const ItemId definition = graph_.definitions[value];
-    const bool inlined = definition != kNoItem && graph_.items[definition].role == Role::kInlined;
-    if (!inlined || !graph_.roots[value].empty()) bytes += *BytesOf(graph_.types[value]);
-  }
-  return bytes <= *BytesOf(graph_.types[item.node.first_result]);
-}
-
-void Partition::DuplicateCheap() {
-  for (const ItemId id : block_.items) {
-    const Item& item = graph_.items[id];
-    if (!IsCheap(item)) continue;
-    const std::vector<ValueId>& operands = item.node.operands;
-    bool possible = std::none_of(operands.begin(), operands.end(), [&](ValueId value) {
-      return graph_.IsMadeIn(value, item.block) && (AreTogether(graph_.definitions[value], id) ||
-                                                    IsDuplicated(graph_.definitions[value]));
-    });
-    std::set<uint32_t> fusions;
-    for (const ItemId user : graph_.users[item.node.first_result]) {
-      const Role role = graph_.items[user].role;
-      const bool in_loop = role == Role::kPointwise || role == Role::kReduction ||
-                           role == Role::kSink || role == Role::kQuantize;
-      possible = possible && graph_.items[user].block == item.block && in_loop;
-      if (!possible) break;
-      if (!AreTogether(user, id)) fusions.insert(IndexOf(user));
-    }
-    if (!possible || fusions.empty() || fusions.size() > kMaxDuplicates) continue;
-    const bool room = std::all_of(fusions.begin(), fusions.end(), [&](uint32_t fusion) {
-      return all_[fusion].ops + item.ops <= kMaxKernelOps;
-    });
-    if (!room) continue;
-    for (const uint32_t fusion : fusions) all_[fusion].ops += item.ops;
-    duplicated_[Place(id)] = true;
-  }
-}
-
-// Scales that products alone use are unswizzled in the step of each product: an executor whose
-// library reads swizzled scales gives it those, and leaves the op out.
-void Partition::DuplicateUnswizzled() {
-  for (const ItemId id : block_.items) {
-    const Item& item = graph_.items[id];
-    if (item.node.op != Op::kUnswizzleScales || !ReadsTheSame(item)) continue;
-    const std::vector<ItemId>& users = graph_.users[item.node.first_result];
-    duplicated_[Place(id)] = std::all_of(users.begin(), users.end(), [&](ItemId user) {
-      return graph_.items[user].block == item.block && graph_.items[user].role == Role::kProduct;
-    });
   }
 }
 

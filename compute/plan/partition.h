@@ -6,10 +6,12 @@
 // outlive the graph.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "compute/plan/graph.h"
 #include "compute/plan/waits.h"
 
@@ -26,17 +28,19 @@ enum class Level : uint8_t {
 };
 
 struct Fusion {
-  std::vector<ItemId> items;     // in an order in which they can run
+  std::vector<ItemId> items;     // sorted, which is an order in which they can run
   uint64_t elements = 0;         // of the loop
   std::optional<uint64_t> rows;  // the rows that the elements are in; not set: rows do not matter
   ItemId product = kNoItem;
   bool opaque = false;
-  // A reduction over other dimensions than the last, which is opaque, and what is done with each
-  // result: the loop is that of the results.
+  // A reduction over other dimensions than the last, which is opaque, what is done with each
+  // result, and the elementwise ops that make what is reduced: the loop is that of the results.
   bool reduces = false;
   bool simple = true;  // has only elementwise ops and writes
   uint32_t ops = 0;
   std::vector<uint32_t> after;  // indices in fusions() of those that must be over before
+
+  bool Has(ItemId item) const { return std::binary_search(items.begin(), items.end(), item); }
 };
 
 class Partition {
@@ -67,7 +71,14 @@ class Partition {
   Fusion Alone(ItemId item) const;
   void JoinProducers();
   void JoinSiblings();
+  void AbsorbReduced();
   void AbsorbFactors();
+  // Joins the elementwise ops that make operand `value` of an item to that item, if it alone uses
+  // what they make. `fit`: whether they may be made there.
+  void Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const Fusion&)> fit);
+  // Whether the ops can be done in any order of the elements, each at its place in a tensor of
+  // these dimensions, and are few enough (kMaxColumnOps, kMaxColumnBits).
+  bool FitColumns(const Fusion& fusion, const std::vector<int64_t>& dims) const;
   void DuplicateCheap();
   void DuplicateUnswizzled();
   void Order();

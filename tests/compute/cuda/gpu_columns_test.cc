@@ -240,6 +240,58 @@ TEST(GpuColumnsTest, ViewsThatLieAcrossAreReadDown) {
   ExpectAsReferenceAndHost(programs);
 }
 
+// What is made of several tensors is made where it is reduced: each is read in that order, however
+// it lies, and is a row or a column that is spread, a table, or places.
+TEST(GpuColumnsTest, WhatIsReducedIsMadeInTheKernel) {
+  std::vector<Program> programs;
+  for (const ColumnsCase& one :
+       {ColumnsCase{{300, 150}, {0}}, ColumnsCase{{12, 70, 50}, {1}}, ColumnsCase{{0, 50}, {0}},
+        ColumnsCase{{9000, 40}, {0}}, ColumnsCase{{6, 5, 4, 9}, {0, 2}}}) {
+    const ColumnDims kept = KeptOf(one);
+    const std::string all = absl::StrJoin(one.dims, ",");
+    const size_t last = one.dims.size() - 1;
+    programs.push_back(Simplify(Parsed(absl::StrCat(
+        "program 1\nbuffer @x read ", BytesFor("f32", one.dims), "\nbuffer @h read ",
+        BytesFor("bf16", one.dims), "\nbuffer @f read ", 4 * one.dims[0], "\nbuffer @l read ",
+        4 * one.dims[last], "\nbuffer @y write ", BytesFor("f32", kept), "\n%x = input @x : f32[",
+        all, "]\n%h = input @h : bf16[", all, "]\n%f = input @f : f32[", one.dims[0],
+        "]\n%l = input @l : f32[", one.dims[last],
+        "]\n%ff = broadcast_in_dim %f dimensions=[0] : f32[", all,
+        "]\n%ll = broadcast_in_dim %l dimensions=[", last, "] : f32[", all,
+        "]\n%i = iota dimension=0 : f32[", all, "]\n%g = convert %h : f32[", all,
+        "]\n%a = subtract %x, %ll\n%b = multiply %a, %ff\n%c = add %b, %i\n%d = maximum %c, %g\n"
+        "%s = reduce %d reduction=sum dimensions=[",
+        absl::StrJoin(one.reduced, ","), "]\n%y = negate %s\nstore @y, %y\n"))));
+    const GpuPlan plan = GpuPlanOf(programs.back());
+    EXPECT_EQ(plan.commands.size(), one.dims[0] == 9000 ? 2u : 1u) << ToText(plan, true);
+    EXPECT_EQ(KernelsWith(plan, "ColumnLanes<"), one.dims[0] == 0 ? 0 : 1) << ToText(plan, true);
+  }
+  for (const std::string ops : {"%r = reverse %x dimensions=[0]\n%e = subtract %r, %x\n",
+                                "%v = input @x strides=[1,40] : f32[40,40]\n%e = add %v, %x\n",
+                                "%v = slice %w start=[3,20] limit=[43,60]\n%e = add %v, %x\n"}) {
+    programs.push_back(Simplify(Parsed(
+        absl::StrCat("program 1\nbuffer @x read 6400\nbuffer @w read 12800\nbuffer @y write 160\n"
+                     "%x = input @x : f32[40,40]\n%w = input @w : f32[50,64]\n",
+                     ops, "%s = argmax %e dimension=0 : i32[40]\nstore @y, %s\n"))));
+    EXPECT_EQ(GpuPlanOf(programs.back()).commands.size(), 1u) << ops;
+  }
+  ExpectAsReferenceAndHost(programs);
+  ExpectAsReferenceAndHost(programs, kFirstTierCode[0]);
+}
+
+// A row of what is reduced lies as it lies, not as the reduction reads it.
+TEST(GpuColumnsTest, WhatIsDoneWithResultsReadsWhatIsReducedAsItLies) {
+  std::vector<Program> programs;
+  for (const std::string ops : {"%e = abs %x\n", "%e = reshape %x : f32[64,32]\n"}) {
+    programs.push_back(Simplify(Parsed(absl::StrCat(
+        "program 1\nbuffer @x read 8192\nbuffer @y write 128\n%x = input @x : f32[64,32]\n", ops,
+        "%s = reduce %e reduction=sum dimensions=[0]\n%r = slice %x start=[3,0] limit=[4,32]\n"
+        "%r2 = reshape %r : f32[32]\n%y = add %s, %r2\nstore @y, %y\n"))));
+    EXPECT_EQ(GpuPlanOf(programs.back()).commands.size(), 1u);
+  }
+  ExpectAsReferenceAndHost(programs);
+}
+
 // By the threads that have the results, with as many ops as there are.
 TEST(GpuColumnsTest, WhatIsDoneWithResultsIsDoneInTheirKernel) {
   std::vector<Program> programs;

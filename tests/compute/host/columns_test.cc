@@ -99,6 +99,25 @@ TEST(ColumnsTest, ChunksOfManyColumnsAreAsTheReferenceSays) {
   }
 }
 
+// Of tensors that lie as what is reduced does, are spread, or are counted.
+TEST(ColumnsTest, WhatIsReducedIsMadeOnTheWay) {
+  for (const std::string type : {"f32", "bf16", "i32"}) {
+    for (const ColumnsCase& one : kColumnsCases) {
+      const std::string shape = ShapeOf(type, one.dims);
+      const std::string ops = absl::StrCat(
+          BeginOf(one, type), "%i = iota dimension=0 : ", shape, "\n%r = reverse %x dimensions=[",
+          one.dims.size() - 1, "]\n%a = abs %x\n%b = subtract %a, %r\n%c = add %b, %i\n");
+      ExpectAsReference(absl::StrCat(ops, "%y = reduce %c reduction=sum dimensions=[",
+                                     absl::StrJoin(one.reduced, ","), "]\nstore @y, %y\n"));
+      if (one.reduced.size() > 1 || *std::min_element(one.dims.begin(), one.dims.end()) == 0) {
+        continue;
+      }
+      ExpectAsReference(absl::StrCat(ops, "%y = argmax %c dimension=", one.reduced[0], " : ",
+                                     ShapeOf("i32", KeptOf(one)), "\nstore @y, %y\n"));
+    }
+  }
+}
+
 // Of few bits there are ties, and NaN of halves.
 TEST(ColumnsTest, ArgmaxIsTheFirstOfTheLargest) {
   for (const std::string type : {"f32", "bf16", "f16", "i8", "u64"}) {

@@ -207,12 +207,47 @@ TEST(PlanTest, RowsThatDifferAreNotOneKernel) {
   EXPECT_EQ(StepsOf(plan), "kernel rows, kernel all");
 }
 
-TEST(PlanTest, AReductionOfColumnsReadsMemory) {
+// The order of the elements is the reduction's, whatever their ops are made of.
+TEST(PlanTest, AReductionOfColumnsIsOneKernelWithWhatMakesItsElements) {
   const Plan plan = PlanOf(
-      "buffer @x read 1024\nbuffer @y write 64\n"
-      "%x = input @x : f32[16,16]\n%e = exponential %x \"e\"\n"
-      "%a = reduce %e reduction=sum dimensions=[0] \"columns\"\nstore @y, %a\n");
-  EXPECT_EQ(StepsOf(plan), "kernel e, kernel columns");
+      "buffer @x read 1024\nbuffer @m read 64\nbuffer @y write 64\n"
+      "%x = input @x : f32[16,16]\n%m = input @m : f32[16]\n"
+      "%w = broadcast_in_dim %m dimensions=[1] : f32[16,16]\n%d = subtract %x, %w \"less\"\n"
+      "%e = multiply %d, %d \"square\"\n%a = reduce %e reduction=sum dimensions=[0] \"columns\"\n"
+      "%r = sqrt %a \"root\"\nstore @y, %r\n");
+  EXPECT_EQ(StepsOf(plan), "kernel less+square+columns+root");
+  EXPECT_EQ(plan.memory.bytes, 0u);
+}
+
+// What others use as well, what depends on the order of the elements, and what GPUs have no room
+// for.
+TEST(PlanTest, AReductionOfColumnsReadsWhatCannotBeMadeInItsKernel) {
+  const auto steps = [](const std::string& ops, const std::string& more = "") {
+    return StepsOf(PlanOf(absl::StrCat(
+        "buffer @x read_write 2048\nbuffer @y write 512\nbuffer @z write 2048\n"
+        "%x = input @x : f64[16,16]\n",
+        ops, "%a = reduce %e reduction=sum dimensions=[0] \"columns\"\nstore @y, %a\n", more)));
+  };
+  const auto chain = [](int ops) {
+    std::string text = "%e0 = tanh %x \"e\"\n";
+    for (int i = 1; i < ops; ++i) absl::StrAppend(&text, "%e", i, " = tanh %e", i - 1, " \"e\"\n");
+    return absl::StrReplaceAll(text, {{absl::StrCat("%e", ops - 1), "%e"}});
+  };
+  const std::string apart = "kernel e, kernel columns";
+  EXPECT_EQ(steps(chain(12)), "kernel e+columns");
+  EXPECT_EQ(steps(chain(13)), apart);
+  EXPECT_EQ(steps(chain(2), "store @z, %e\n"), apart);
+  EXPECT_EQ(steps(chain(2), "%b = sqrt %e \"b\"\nstore @z, %b\n"), "kernel e+b, kernel columns");
+  EXPECT_EQ(steps("%f = tanh %x \"e\"\n%e = reshape %f : f64[4,64]\n"), apart);
+  EXPECT_EQ(steps("%r = constant splat=7 : u64[]\n"
+                  "%b = rng_bits %r, %r : u64[16,16]\n%f = convert %b : f64[16,16]\n"
+                  "%e = add %f, %x \"e\"\n"),
+            apart);
+  const std::string across = "%t = input @x strides=[1,16] : f64[16,16]\n";
+  EXPECT_EQ(steps(across + "%e = add %x, %t \"e\"\n"), "kernel e+columns");
+  EXPECT_EQ(steps(across + "%v = reverse %x dimensions=[0]\n%f = add %x, %t \"e\"\n"
+                           "%e = add %f, %v\n"),
+            apart);
 }
 
 // Also as a part of a buffer, or reshaped; and what is done with each result is done at once.

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is done where it is needed: ops that become part of a product or a reduction, and ops that
+// are done anew.
+#include <algorithm>
+#include <set>
+
+#include "compute/plan/partition.h"
+#include "compute/plan/rows.h"
+
+namespace ferry::compute {
+namespace {
+
+constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
+
+}  // namespace
+
+void Partition::Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const Fusion&)> fit) {
+  if (!graph_.IsMadeIn(value, graph_.items[user].block)) return;
+  const uint32_t from = IndexOf(graph_.definitions[value]);
+  const uint32_t into = IndexOf(user);
+  const Fusion& fusion = all_[from];
+  const Fusion& whole = all_[into];
+  if (from == into || !fusion.simple || fusion.product != kNoItem || !fit(fusion) ||
+      fusion.ops + whole.ops > kMaxKernelOps) {
+    return;
+  }
+  const bool only = std::all_of(fusion.items.begin(), fusion.items.end(), [&](ItemId one) {
+    const Node& node = graph_.items[one].node;
+    if (node.results != 1) return false;
+    const std::vector<ItemId>& users = graph_.users[node.first_result];
+    return std::all_of(users.begin(), users.end(),
+                       [&](ItemId other) { return other == user || fusion.Has(other); });
+  });
+  if (!only || !waits_->MayJoin(from, into) || AreOrdered(fusion, whole) ||
+      !TouchApart(fusion, whole, true) || IsBetween(from, into)) {
+    return;
+  }
+  const uint64_t elements = whole.elements;
+  Join(std::min(from, into), std::max(from, into));
+  FusionOf(user).elements = elements;
+  FusionOf(user).simple = false;
+}
+
+bool Partition::FitColumns(const Fusion& fusion, const std::vector<int64_t>& dims) const {
+  std::set<ValueId> read;
+  for (const ItemId item : fusion.items) {
+    const Node& node = graph_.items[item].node;
+    if (node.op == Op::kRngBits || node.op == Op::kReshape ||
+        graph_.types[node.first_result].dims != dims) {
+      return false;
+    }
+    for (const ValueId value : node.operands) {
+      const bool in_memory = !fusion.Has(graph_.definitions[value]) && !graph_.roots[value].empty();
+      if (in_memory && graph_.types[value].dims == dims) read.insert(graph_.sources[value]);
+    }
+  }
+  int bits = 0;
+  for (const ValueId value : read) bits += std::max(InfoOf(graph_.types[value].dtype).bits, 8);
+  return fusion.items.size() <= kMaxColumnOps && bits <= kMaxColumnBits;
+}
+
+// What a reduction over other dimensions than the last reduces.
+void Partition::AbsorbReduced() {
+  for (const ItemId id : block_.items) {
+    const Item& item = graph_.items[id];
+    if (item.role != Role::kOpaque || !Alone(id).reduces) continue;
+    const ValueId value = item.node.operands[0];
+    Absorb(id, value,
+           [&](const Fusion& fusion) { return FitColumns(fusion, graph_.types[value].dims); });
+  }
+}
+
+// Elementwise ops of which a product alone uses what they make.
+void Partition::AbsorbFactors() {
+  for (const ItemId id : block_.items) {
+    const Item& item = graph_.items[id];
+    if (item.role != Role::kProduct) continue;
+    for (const ValueId value : item.node.operands) {
+      Absorb(id, value, [](const Fusion&) { return true; });
+    }
+  }
+}
+
+bool Partition::ReadsTheSame(const Item& item) const {
+  const std::vector<ValueId>& operands = item.node.operands;
+  return std::none_of(operands.begin(), operands.end(), [&](ValueId value) {
+    const std::vector<ValueId>& roots = graph_.roots[value];
+    return std::any_of(roots.begin(), roots.end(), [&](ValueId v) { return graph_.changing[v]; });
+  });
+}
+
+// Is it no more to do it anew than to read what it makes?
+bool Partition::IsCheap(const Item& item) const {
+  const OpCost& cost = InfoOf(item.node.op).cost;
+  if (item.role != Role::kPointwise || item.node.operands.empty() || cost.flops > 2 ||
+      cost.transcendentals > 0 || !ReadsTheSame(item)) {
+    return false;
+  }
+  uint64_t bytes = 0;
+  for (const ValueId value : item.node.operands) {
+    const ItemId definition = graph_.definitions[value];
+    const bool inlined = definition != kNoItem && graph_.items[definition].role == Role::kInlined;
+    if (!inlined || !graph_.roots[value].empty()) bytes += *BytesOf(graph_.types[value]);
+  }
+  return bytes <= *BytesOf(graph_.types[item.node.first_result]);
+}
+
+void Partition::DuplicateCheap() {
+  for (const ItemId id : block_.items) {
+    const Item& item = graph_.items[id];
+    if (!IsCheap(item)) continue;
+    const std::vector<ValueId>& operands = item.node.operands;
+    bool possible = std::none_of(operands.begin(), operands.end(), [&](ValueId value) {
+      return graph_.IsMadeIn(value, item.block) && (AreTogether(graph_.definitions[value], id) ||
+                                                    IsDuplicated(graph_.definitions[value]));
+    });
+    std::set<uint32_t> fusions;
+    for (const ItemId user : graph_.users[item.node.first_result]) {
+      const Role role = graph_.items[user].role;
+      const bool in_loop = role == Role::kPointwise || role == Role::kReduction ||
+                           role == Role::kSink || role == Role::kQuantize;
+      possible = possible && graph_.items[user].block == item.block && in_loop;
+      if (!possible) break;
+      if (!AreTogether(user, id)) fusions.insert(IndexOf(user));
+    }
+    if (!possible || fusions.empty() || fusions.size() > kMaxDuplicates) continue;
+    const bool room = std::all_of(fusions.begin(), fusions.end(), [&](uint32_t fusion) {
+      return all_[fusion].ops + item.ops <= kMaxKernelOps;
+    });
+    if (!room) continue;
+    for (const uint32_t fusion : fusions) all_[fusion].ops += item.ops;
+    duplicated_[Place(id)] = true;
+  }
+}
+
+// Scales that products alone use are unswizzled in the step of each product: an executor whose
+// library reads swizzled scales gives it those, and leaves the op out.
+void Partition::DuplicateUnswizzled() {
+  for (const ItemId id : block_.items) {
+    const Item& item = graph_.items[id];
+    if (item.node.op != Op::kUnswizzleScales || !ReadsTheSame(item)) continue;
+    const std::vector<ItemId>& users = graph_.users[item.node.first_result];
+    duplicated_[Place(id)] = std::all_of(users.begin(), users.end(), [&](ItemId user) {
+      return graph_.items[user].block == item.block && graph_.items[user].role == Role::kProduct;
+    });
+  }
+}
+
+}  // namespace ferry::compute
