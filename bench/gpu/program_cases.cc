@@ -281,17 +281,19 @@ ProgramCase Checksum() {
   return made;
 }
 
-// Each column, or each row, is added up: as fast one way as the other.
-ProgramCase Sums(int dimension) {
+// Each column, or each row, is added up: as fast one way as the other. `ops`: after two ops on each
+// element.
+ProgramCase Sums(int dimension, bool ops) {
   constexpr uint64_t kSide = 16384;
-  ProgramCase made{dimension == 0 ? "sums over dimension 0, f32[16384,16384]"
-                                  : "sums over dimension 1, f32[16384,16384]",
+  ProgramCase made{absl::StrCat(ops ? "2 ops and sums" : "sums", " over dimension ", dimension,
+                                ", f32[16384,16384]"),
                    "",
                    {{"x", 4 * kSide * kSide}, {"y", 4 * kSide}},
                    0.9};
-  made.text =
-      absl::StrCat(Header(made), "%x = input @x : f32[16384,16384]\n",
-                   "%s = reduce %x reduction=sum dimensions=[", dimension, "]\nstore @y, %s\n");
+  made.text = absl::StrCat(Header(made), "%x = input @x : f32[16384,16384]\n",
+                           ops ? "%a = abs %x\n%m = multiply %a, %x\n" : "", "%s = reduce ",
+                           ops ? "%m" : "%x", " reduction=sum dimensions=[", dimension,
+                           "]\nstore @y, %s\n");
   FillAtRandom(made, "x", kF32);
   return made;
 }
@@ -299,9 +301,11 @@ ProgramCase Sums(int dimension) {
 }  // namespace
 
 std::vector<ProgramCase> ProgramCases() {
-  return {Chain(),     Softmax(),          RmsNorm(),          Quantise(),        Dequantise(),
-          Transpose(), Projections(true),  Projections(false), Sums(0),           Sums(1),
-          Checksum(),  DeltaEncode(false), DeltaEncode(true),  DeltaApply(false), DeltaApply(true)};
+  return {Chain(),         Softmax(),          RmsNorm(),         Quantise(),
+          Dequantise(),    Transpose(),        Projections(true), Projections(false),
+          Sums(0, false),  Sums(1, false),     Sums(0, true),     Sums(1, true),
+          Checksum(),      DeltaEncode(false), DeltaEncode(true), DeltaApply(false),
+          DeltaApply(true)};
 }
 
 std::string UnknownProgram(int number, uint64_t mebi) {

@@ -2,11 +2,11 @@
 #include "compute/cuda/column_tile.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
-#include <utility>
+#include <vector>
 
 #include "compute/cuda/gpu_plan.h"
 #include "compute/plan/rows.h"
@@ -21,41 +21,32 @@ using Value = KernelShape::Value;
 constexpr uint64_t kLeastNeighbours = 8;
 constexpr uint64_t kMostWidth = 32;  // as many as a warp has threads
 constexpr uint64_t kSectorBits = 256;
-// A thread has 16 loads under way, of 4 bytes in most cases, and begins the next when all are over.
+// A thread of a mere reduction has 16 loads under way, of 4 bytes in most cases, and begins the
+// next when all are over.
 constexpr uint64_t kWantedThreads = 4 * kThreadsOfGpu;
 // Bounds of what is written out for each lane of a thread, so that registers hold it. Where there
-// is more of it than kMostWideBits, a thread has half as many lanes, at most.
-constexpr int kMostLaneBits = 128;  // of one lane of all reductions
-constexpr int kMostWideBits = 128;  // of both together
-constexpr int kMostUnrolledOps = 64;
+// is more of it than kMostWideBits, or more than 4 ops, a thread has half as many lanes, at most;
+// of more than 8 ops as few as let 32 bytes of neighbours be read at a time.
+constexpr int kMostLaneBits = 128;    // of one lane of all reductions
+constexpr int kMostWideBits = 128;    // of one lane, and one element of all that is read, together
+constexpr int kMostUnrolledOps = 64;  // of the elements that a thread reads before it computes
 
 uint64_t Ceil(uint64_t count, uint64_t part) { return count / part + (count % part != 0 ? 1 : 0); }
 
-// How many results follow each other closer than elements of one do.
-uint64_t NeighboursOf(const View& rows, const View& columns) {
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (size_t d = 0; d < columns.dims.size(); ++d) {
-    if (columns.dims[d] != 1) least = std::min(least, std::abs(columns.strides[d]));
+// Whether the view is a broadcast of so few elements that it does not matter how they lie.
+bool IsReadAgain(const View& view) {
+  uint64_t elements = 1;
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    if (view.strides[d] != 0) elements *= static_cast<uint64_t>(view.dims[d]);
   }
-  uint64_t neighbours = 1;
-  for (size_t d = rows.dims.size(); d-- > 0;) {
-    if (rows.dims[d] == 1) continue;
-    const int64_t stride = std::abs(rows.strides[d]);
-    if (stride == 0 || stride >= least) break;
-    neighbours *= static_cast<uint64_t>(rows.dims[d]);
-  }
-  return neighbours;
+  return elements <= ElementsOf(view) / kLeastNeighbours;
 }
 
-// Whether it is a broadcast, of so few elements that caches have them.
-bool IsReadAgain(const std::pair<View, View>& split, const KernelLoop& loop) {
-  uint64_t elements = 1;
-  for (const View* view : {&split.first, &split.second}) {
-    for (size_t d = 0; d < view->dims.size(); ++d) {
-      if (view->strides[d] != 0) elements *= static_cast<uint64_t>(view->dims[d]);
-    }
-  }
-  return elements <= loop.elements / kLeastNeighbours;
+// How many results are neighbours in the memory of a view that has their dimensions, `kept`, first.
+uint64_t ResultsBeside(const View& view, size_t kept) {
+  std::vector<size_t> order(view.dims.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  return NeighboursOf(view, order, kept);
 }
 
 // Of one lane of all reductions.
@@ -108,11 +99,11 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
       }
       const int bits = std::max(InfoOf(program.types[id].dtype).bits, 8);
       const auto split = shape.SplitRow(value.views);
-      if (split && IsReadAgain(*split, shape.loop)) {
+      if (split && IsReadAgain(value.views[0])) {
         again += bits;
         continue;
       }
-      const uint64_t found = split ? NeighboursOf(split->first, split->second) : 1;
+      const uint64_t found = split ? ResultsBeside(value.views[0], split->first.dims.size()) : 1;
       if (found < kLeastNeighbours) {
         across += bits;
         continue;
@@ -124,9 +115,8 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
   }
   if (down <= across || down + across + again > kMaxColumnBits) return 0;
   const bool many = lane->bits + down + across + again > kMostWideBits;
-  uint64_t width = lane->ops > 8           ? kMostWidth / 4
-                   : lane->ops > 4 || many ? kMostWidth / 2
-                                           : kMostWidth;
+  uint64_t width = lane->ops > 4 || many ? kMostWidth / 2 : kMostWidth;
+  if (lane->ops > 8) width = std::min(width, std::max(kLeastNeighbours, kSectorBits / least_bits));
   while (width / 2 >= neighbours) width /= 2;
   const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kChunkElements) : 1;
   while (width > kLeastNeighbours && width / 2 * least_bits >= kSectorBits &&

@@ -2,7 +2,6 @@
 // What follows from a fusion's ops: the order of its elements, the size of its tiles, what waits
 // for the end of a row, and where registers are.
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "compute/host/fusion_builder.h"
@@ -19,22 +18,6 @@ constexpr uint64_t kMostHeld = 128;
 constexpr uint64_t kMostWidth = 1024;
 // Fewer elements are not worth a tile of their own.
 constexpr uint64_t kLeastTile = 64;
-
-// How many of the last of `kept` dimensions follow each other in memory closer than the elements of
-// any reduced one.
-size_t InnerOf(const View& view, const std::vector<size_t>& order, size_t kept) {
-  int64_t least = std::numeric_limits<int64_t>::max();  // stride that is reduced
-  for (size_t i = kept; i < order.size(); ++i) {
-    if (view.dims[order[i]] != 1) least = std::min(least, std::abs(view.strides[order[i]]));
-  }
-  size_t inner = 0;
-  for (; inner < kept; ++inner) {
-    const size_t d = order[kept - inner - 1];
-    const int64_t stride = std::abs(view.strides[d]);
-    if (view.dims[d] != 1 && (stride == 0 || stride >= least)) break;
-  }
-  return inner;
-}
 
 Columns ColumnsOf(uint64_t rows, uint64_t row, uint64_t inner) {
   Columns columns;
@@ -85,10 +68,7 @@ void FusionBuilder::OrderElements(const Node& node, const Views& views, bool alo
   const size_t reduced = argmax ? 1 : node.attributes.Ints(Attribute::kDimensions).size();
   const size_t kept = order_.size() - reduced;
   const size_t inner = views.size() == 1 ? InnerOf(views[0], order_, kept) : 0;
-  uint64_t results = 1;
-  for (size_t i = kept - inner; i < kept; ++i) {
-    results *= static_cast<uint64_t>(type.dims[order_[i]]);
-  }
+  const uint64_t results = inner == 0 ? 1 : NeighboursOf(views[0], order_, kept);
   if (!alone || results <= 1 || results * fusion_.row < kLeastTile || elements_ == fusion_.rows) {
     return;
   }

@@ -110,7 +110,8 @@ struct TileFusion {
   bool shares_bytes = false;   // two tiles may have elements in one byte: one thread must do both
   bool alone = false;          // one thread must do all tiles
 
-  // Set: the only op on all elements reduces them, and they are in the order that `columns` says.
+  // Set: all elements are reduced, in the order that `columns` says; other ops on all of them are
+  // elementwise, and stores are of results.
   std::optional<Columns> columns;
   // Set: some load goes across memory, and a tile is a square. All loads and stores have one view,
   // of the dimensions of the squares.

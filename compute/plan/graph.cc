@@ -25,6 +25,17 @@ bool Graph::IsSeenMemory(ValueId value) const {
   }
 }
 
+Views Graph::ViewsOf(ValueId value) const {
+  const ItemId item = definitions[sources[value]];
+  if (item == kNoItem || items[item].role != Role::kInlined) return {LinearView(types[value].dims)};
+  const Node& node = items[item].node;
+  if (node.op == Op::kInput) return {BufferView(node, types[value])};
+  if (!IsMove(node.op)) return {LinearView(types[value].dims)};
+  Views views = ViewsOf(node.operands[0]);
+  Move(node, types[node.operands[0]], types[value], views);
+  return views;
+}
+
 std::optional<uint64_t> Graph::OffsetOfRows(const Node& slice) const {
   const std::vector<int64_t>& dims = types[slice.operands[0]].dims;
   const std::vector<int64_t>& rows = types[slice.first_result].dims;

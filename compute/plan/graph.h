@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "compute/plan/plan.h"
+#include "compute/plan/view.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
@@ -30,7 +31,7 @@ enum class Role : uint8_t {
   kSpread,      // a whole row from one element for each row
   kQuantize,    // a row and its blocks' scales from each row
   kDequantize,  // a row from a row and its blocks' scales
-  kOpaque,      // alone in its kernel, but for writes of its results
+  kOpaque,      // alone in its kernel, but for writes of its results (a reduction: Fusion::reduces)
   kProduct,
   kSink,     // writes its operand into a buffer or a slot
   kAlone,    // a step of its own: copy, delta_apply, send, recv, repeat
@@ -79,6 +80,9 @@ struct Graph {
   // Whether the value is an input, or another one that is put into memory, seen through nothing but
   // moves.
   bool IsSeenMemory(ValueId value) const;
+  // Where the elements of a value are in the memory that a kernel reads them from, seen through
+  // moves. Those of a value that is not in memory are seen as if it were.
+  Views ViewsOf(ValueId value) const;
   // Where, in bytes from the beginning of a dense operand, the result of a `slice` is, if that is
   // rows of dimension 0 that follow each other and begin at whole bytes.
   std::optional<uint64_t> OffsetOfRows(const Node& slice) const;

@@ -25,6 +25,7 @@ Partition::Partition(const Graph& graph, BlockId block)
   for (size_t i = 0; i < size; ++i) places_[block_.items[i]] = i;
   in_rows_.resize(size);
   duplicated_.resize(size);
+  absorbed_.resize(size);
   needs_.resize(size);
   users_.resize(size);
   for (const ItemId item : block_.items) {
@@ -92,6 +93,7 @@ Level Partition::ResultLevel(ValueId value) const {
 Level Partition::OperandLevel(ItemId id, size_t index) const {
   const Item& item = graph_.items[id];
   const ValueId value = item.node.operands[index];
+  if (absorbed_[Place(id)]) return Level::kMemory;
   switch (item.role) {
     case Role::kPointwise:
       return graph_.Elements(value) == graph_.Elements(item.node.first_result) ? OwnLevel(id)

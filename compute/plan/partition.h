@@ -76,9 +76,9 @@ class Partition {
   // Joins the elementwise ops that make operand `value` of an item to that item, if it alone uses
   // what they make. `fit`: whether they may be made there.
   void Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const Fusion&)> fit);
-  // Whether the ops can be done in any order of the elements, each at its place in a tensor of
-  // these dimensions, and are few enough (kMaxColumnOps, kMaxColumnBits).
-  bool FitColumns(const Fusion& fusion, const std::vector<int64_t>& dims) const;
+  // Whether the ops of a fusion can be done where `reduction` goes through their elements, and are
+  // worth it: in any order, on tensors that lie as if they were its operand, and few (rows.h).
+  bool FitColumns(const Fusion& fusion, const Node& reduction) const;
   void DuplicateCheap();
   void DuplicateUnswizzled();
   void Order();
@@ -108,6 +108,7 @@ class Partition {
   std::vector<uint32_t> fusion_of_;  // by place
   std::vector<bool> in_rows_;        // by place: an elementwise op that is done once a row
   std::vector<bool> duplicated_;
+  std::vector<bool> absorbed_;  // by place: it has become a part of a product or a reduction
   std::vector<std::vector<uint32_t>> needs_;  // by place: places of items
   std::vector<std::vector<uint32_t>> users_;
   std::optional<Waits> waits_;  // set once the two above are known

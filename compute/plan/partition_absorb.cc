@@ -2,8 +2,10 @@
 // What is done where it is needed: ops that become part of a product or a reduction, and ops that
 // are done anew.
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
+#include "compute/plan/kernel_loop.h"
 #include "compute/plan/partition.h"
 #include "compute/plan/rows.h"
 
@@ -11,6 +13,22 @@ namespace ferry::compute {
 namespace {
 
 constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
+constexpr uint64_t kChunk = 4096;     // elements of a long row that GPUs reduce at a time
+
+// Whether elements that are read in the order of the dimensions, the last one first, lie in that
+// order too, and neighbours no more than kMaxStep apart. Those of a broadcast do.
+bool LieInOrder(const Views& views) {
+  constexpr int64_t kMaxStep = 4;
+  if (views.size() != 1) return false;
+  int64_t least = 0;  // stride of the dimensions behind
+  for (size_t d = views[0].dims.size(); d-- > 0;) {
+    const int64_t stride = std::abs(views[0].strides[d]);
+    if (views[0].dims[d] == 1 || stride == 0) continue;
+    if (stride < least || (least == 0 && stride > kMaxStep)) return false;
+    least = stride;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -35,27 +53,39 @@ void Partition::Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const 
       !TouchApart(fusion, whole, true) || IsBetween(from, into)) {
     return;
   }
+  for (const ItemId item : fusion.items) absorbed_[Place(item)] = true;
   const uint64_t elements = whole.elements;
   Join(std::min(from, into), std::max(from, into));
   FusionOf(user).elements = elements;
   FusionOf(user).simple = false;
 }
 
-bool Partition::FitColumns(const Fusion& fusion, const std::vector<int64_t>& dims) const {
+bool Partition::FitColumns(const Fusion& fusion, const Node& reduction) const {
+  const TensorType& type = graph_.types[reduction.operands[0]];
+  const uint64_t results = graph_.Elements(reduction.first_result);
+  const uint64_t row = results == 0 ? 0 : *ElementsOf(type) / results;
+  const bool few = results * (row > kMaxRow ? row / kChunk : 1) < kFewResults;
   std::set<ValueId> read;
-  for (const ItemId item : fusion.items) {
-    const Node& node = graph_.items[item].node;
-    if (node.op == Op::kRngBits || node.op == Op::kReshape ||
-        graph_.types[node.first_result].dims != dims) {
+  for (const ItemId id : fusion.items) {
+    const Node& node = graph_.items[id].node;
+    if (node.op == Op::kRngBits || node.op == Op::kReshape || node.op == Op::kInput ||
+        graph_.types[node.first_result].dims != type.dims ||
+        (few && InfoOf(node.op).cost.transcendentals > 0)) {
       return false;
     }
-    for (const ValueId value : node.operands) {
-      const bool in_memory = !fusion.Has(graph_.definitions[value]) && !graph_.roots[value].empty();
-      if (in_memory && graph_.types[value].dims == dims) read.insert(graph_.sources[value]);
-    }
+    for (const ValueId operand : node.operands) read.insert(graph_.sources[operand]);
   }
   int bits = 0;
-  for (const ValueId value : read) bits += std::max(InfoOf(graph_.types[value].dtype).bits, 8);
+  for (const ValueId value : read) {
+    const ItemId made_by = graph_.definitions[value];
+    const bool inlined = made_by != kNoItem && graph_.items[made_by].role == Role::kInlined;
+    if (fusion.Has(made_by) || (inlined && graph_.roots[value].empty()) ||
+        graph_.types[value].dims != type.dims) {
+      continue;
+    }
+    if (!LieInOrder(graph_.ViewsOf(value))) return false;
+    bits += std::max(InfoOf(graph_.types[value].dtype).bits, 8);
+  }
   return fusion.items.size() <= kMaxColumnOps && bits <= kMaxColumnBits;
 }
 
@@ -64,9 +94,8 @@ void Partition::AbsorbReduced() {
   for (const ItemId id : block_.items) {
     const Item& item = graph_.items[id];
     if (item.role != Role::kOpaque || !Alone(id).reduces) continue;
-    const ValueId value = item.node.operands[0];
-    Absorb(id, value,
-           [&](const Fusion& fusion) { return FitColumns(fusion, graph_.types[value].dims); });
+    Absorb(id, item.node.operands[0],
+           [&](const Fusion& fusion) { return FitColumns(fusion, item.node); });
   }
 }
 
@@ -120,6 +149,9 @@ void Partition::DuplicateCheap() {
       const bool in_loop = role == Role::kPointwise || role == Role::kReduction ||
                            role == Role::kSink || role == Role::kQuantize;
       possible = possible && graph_.items[user].block == item.block && in_loop;
+      if (!possible) break;
+      // No more is done with elements that are reduced than FitColumns has counted.
+      possible = !absorbed_[Place(user)] || !FusionOf(user).reduces;
       if (!possible) break;
       if (!AreTogether(user, id)) fusions.insert(IndexOf(user));
     }

@@ -2,6 +2,8 @@
 #include "compute/plan/rows.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "compute/plan/plan.h"
@@ -43,6 +45,30 @@ bool ReducesRows(const Node& node, const TensorType& type) {
            dimensions.end();
   };
   return AreRows(type, is_kept, length);
+}
+
+size_t InnerOf(const View& view, absl::Span<const size_t> order, size_t kept) {
+  int64_t least = std::numeric_limits<int64_t>::max();  // stride of what is reduced
+  for (const size_t d : order.subspan(kept)) {
+    if (view.dims[d] != 1 && view.strides[d] != 0) {
+      least = std::min(least, std::abs(view.strides[d]));
+    }
+  }
+  size_t inner = 0;
+  for (; inner < kept; ++inner) {
+    const size_t d = order[kept - inner - 1];
+    if (view.dims[d] != 1 && std::abs(view.strides[d]) >= least) break;
+  }
+  return inner;
+}
+
+uint64_t NeighboursOf(const View& view, absl::Span<const size_t> order, size_t kept) {
+  const size_t inner = InnerOf(view, order, kept);
+  uint64_t neighbours = 1;
+  for (const size_t d : order.subspan(kept - inner, inner)) {
+    neighbours *= static_cast<uint64_t>(view.dims[d]);
+  }
+  return neighbours;
 }
 
 bool SpreadsRows(const Node& node, const TensorType& from, const TensorType& to) {

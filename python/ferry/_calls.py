@@ -26,6 +26,8 @@ _SLICE = 0.2
 # How long what must not hang waits for a daemon that may stand still: a `with` that ends, a tensor that is let go of.
 SOON = 1.0
 _AT_ONCE = 0.2
+# How often `undone` looks.
+_LOOK = 0.005
 
 
 class _Call:
@@ -45,12 +47,11 @@ class _Call:
             self.result = self.function(*self.arguments)
         except BaseException as error:
             self.error = error
-        if not self.claimed() and self.undo is not None and self.error is None:
-            try:
-                self.undo(self.result)
-            except Exception:
-                pass  # such as of a session that was closed: nothing is left to be undone
-            self.result = None
+        if not self.claimed():
+            if self.undo is not None and self.error is None:
+                with contextlib.suppress(Exception):  # such as of a session that was closed: nothing is left to be undone
+                    self.undo(self.result)
+            self.result = self.error = None
         # What they hold goes now, on this thread: whoever waits has what came.
         self.function, self.arguments, self.undo, self.keep = _nothing, (), None, None
 
@@ -103,7 +104,7 @@ class Calls:
     def __init__(self) -> None:
         self.idle: list[_Thread] = []
         self._threads: list[_Thread] = []
-        self._left: deque[_Call] = deque()  # the main thread went on without them
+        self._left: list[_Call] = []  # the main thread went on without them; replaced as a whole, by that thread alone
         self._disposals: deque[tuple[Callable[[int], object], int, Any]] = deque()
         self._disposer = [None]  # whoever pops it disposes
         self._closed, self._pid = False, os.getpid()
@@ -152,14 +153,11 @@ class Calls:
     def undone(self, until: float = math.inf) -> bool:
         """Waits, until that time of ``time.monotonic`` at most, for the calls that the main thread went on without, and for
         what undoes them. False: one is not over yet."""
-        while self._left:
-            call = self._left[0]
-            while not call.over.acquire(timeout=min(_SLICE, max(0.0, until - time.monotonic()))):
+        for call in self._left:
+            while call.over.locked():  # and not taken here: what Ctrl-C ends holds nothing then
                 if time.monotonic() >= until:
                     return False
-            call.over.release()
-            with contextlib.suppress(ValueError):  # another thread has waited for it too
-                self._left.remove(call)
+                time.sleep(min(_LOOK, max(0.0, until - time.monotonic())))
         return True
 
     def dispose(self, free: Callable[[int], object], handle: int, keep: Any = None) -> None:
@@ -187,11 +185,9 @@ class Calls:
 
     def _leave(self, call: _Call) -> bool:
         """The main thread goes on without it. False: it is over."""
-        while self._left and not self._left[0].over.locked():
-            self._left.popleft()
         if not call.claimed():
             return False
-        self._left.append(call)
+        self._left = [*(one for one in self._left if one.over.locked()), call]
         return True
 
     def _begin(self, call: _Call) -> bool:

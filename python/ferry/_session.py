@@ -157,16 +157,16 @@ class Session:
         check(_abi.library().ferry_session_health(self.handle))
 
     def wait_daemon(self, timeout: Optional[float] = None) -> None:
-        """Waits until the session has its daemon again, and until what Ctrl-C interrupted is undone, so that the same keys can
-        be posted again; at once if it is there and nothing was interrupted. WaitTimeoutError after `timeout` seconds,
-        DaemonLostError if it is lost for good."""
+        """Waits until the session has its daemon again, and until it has answered all calls that the main thread went on
+        without: what Ctrl-C interrupted is undone then, and the same keys can be posted again. At once if the daemon is there
+        and owes no answer. WaitTimeoutError after `timeout` seconds, DaemonLostError if it is lost for good."""
         lib, handle, until = _abi.library(), self.handle, wait_end(timeout)
         what = f"the daemon is not back after {timeout} s: wait again"
         error = wait_in_slices(lambda ns: lib.ferry_session_wait(handle, ns), timeout, lambda: what)
         if error is not None:
             raise error
         if not self.calls.undone(until):
-            raise WaitTimeoutError(f"the daemon has not answered calls that were interrupted after {timeout} s: wait again")
+            raise WaitTimeoutError(f"what was interrupted or let go of has no answer yet after {timeout} s: wait again")
 
     def join(self, name: str, device: Optional[DeviceLike] = None) -> None:
         """Member `name` of the session's domain on a device of the node (None: on each) until the session ends. What

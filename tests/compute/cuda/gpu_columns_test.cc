@@ -246,7 +246,8 @@ TEST(GpuColumnsTest, WhatIsReducedIsMadeInTheKernel) {
   std::vector<Program> programs;
   for (const ColumnsCase& one :
        {ColumnsCase{{300, 150}, {0}}, ColumnsCase{{12, 70, 50}, {1}}, ColumnsCase{{0, 50}, {0}},
-        ColumnsCase{{9000, 40}, {0}}, ColumnsCase{{6, 5, 4, 9}, {0, 2}}}) {
+        ColumnsCase{{4, 150}, {0}}, ColumnsCase{{30, 2, 40}, {1}}, ColumnsCase{{9000, 40}, {0}},
+        ColumnsCase{{6, 5, 4, 9}, {0, 2}}}) {
     const ColumnDims kept = KeptOf(one);
     const std::string all = absl::StrJoin(one.dims, ",");
     const size_t last = one.dims.size() - 1;
@@ -267,16 +268,37 @@ TEST(GpuColumnsTest, WhatIsReducedIsMadeInTheKernel) {
     EXPECT_EQ(KernelsWith(plan, "ColumnLanes<"), one.dims[0] == 0 ? 0 : 1) << ToText(plan, true);
   }
   for (const std::string ops : {"%r = reverse %x dimensions=[0]\n%e = subtract %r, %x\n",
-                                "%v = input @x strides=[1,40] : f32[40,40]\n%e = add %v, %x\n",
                                 "%v = slice %w start=[3,20] limit=[43,60]\n%e = add %v, %x\n"}) {
     programs.push_back(Simplify(Parsed(
         absl::StrCat("program 1\nbuffer @x read 6400\nbuffer @w read 12800\nbuffer @y write 160\n"
                      "%x = input @x : f32[40,40]\n%w = input @w : f32[50,64]\n",
                      ops, "%s = argmax %e dimension=0 : i32[40]\nstore @y, %s\n"))));
-    EXPECT_EQ(GpuPlanOf(programs.back()).commands.size(), 1u) << ops;
+    const GpuPlan plan = GpuPlanOf(programs.back());
+    EXPECT_EQ(plan.commands.size(), 1u) << ops;
+    EXPECT_EQ(KernelsWith(plan, "threadIdx.x) / W"), 1) << ToText(plan, true);
   }
   ExpectAsReferenceAndHost(programs);
   ExpectAsReferenceAndHost(programs, kFirstTierCode[0]);
+}
+
+// A thread has fewer lanes of more ops, but 32 bytes of neighbours are read at a time.
+TEST(GpuColumnsTest, ManyOpsHaveNarrowTiles) {
+  const auto kernels = [](const std::string& type, int ops, const std::string& text) {
+    std::string chain = absl::StrCat("%e0 = add %x, %x\n");
+    for (int i = 1; i < ops; ++i) {
+      absl::StrAppend(&chain, "%e", i, " = multiply %e", i - 1, ", %x\n");
+    }
+    const GpuPlan plan = GpuPlanOf(Simplify(Parsed(absl::StrCat(
+        "program 1\nbuffer @x read 134217728\nbuffer @y write 32768\n%x = input @x : ", type,
+        "[4096,8192]\n", chain, "%s = reduce %e", ops - 1,
+        " reduction=sum dimensions=[0]\nstore @y, %s\n"))));
+    EXPECT_EQ(plan.commands.size(), 1u);
+    return KernelsWith(plan, text);
+  };
+  EXPECT_EQ(kernels("f32", 4, "U = 16, W = 32,"), 1);
+  EXPECT_EQ(kernels("f32", 5, "U = 8, W = 16,"), 1);
+  EXPECT_EQ(kernels("f32", 12, "U = 4, W = 8,"), 1);
+  EXPECT_EQ(kernels("bf16", 12, "U = 8, W = 16,"), 1);
 }
 
 // A row of what is reduced lies as it lies, not as the reduction reads it.
