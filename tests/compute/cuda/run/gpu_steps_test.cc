@@ -36,6 +36,15 @@ class GpuStepsTest : public testing::GpuMachineFixture {
       fake_cuda_hold_copies(0);
     });
   }
+  // A run that may lag, and tells of its first step by `of`, of the next one by 1 more.
+  static GpuMachine::Work Telling(const GpuProgram& made, Memory& memory, std::vector<int>& told,
+                                  int of) {
+    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
+      told.push_back(of + static_cast<int>(step));
+    });
+    work.may_lag = true;
+    return work;
+  }
 };
 
 TEST_F(GpuStepsTest, StepsAreToldInOrderWhenTheirBytesAreThere) {
@@ -76,16 +85,11 @@ TEST_F(GpuStepsTest, StepsOfARunThatLagsAreToldOfByWhoeverAsks) {
   Memory first = Bind(made, Ones(program)), second = Bind(made, Ones(program));
   std::vector<int> told;
   GpuMachine::Aside aside;
-  const auto begin = [&](Memory& memory, int of) {
-    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
-      told.push_back(of + static_cast<int>(step));
-    });
-    work.may_lag = true;
-    EXPECT_TRUE(machine_->Run(work, aside).ok());
-  };
   fake_cuda_hold_copies(1);
-  begin(first, 10);
-  begin(second, 20);
+  const GpuMachine::Work ahead = Telling(made, first, told, 10);
+  ASSERT_TRUE(machine_->Run(ahead, aside).ok());
+  const GpuMachine::Work behind = Telling(made, second, told, 20);
+  ASSERT_TRUE(machine_->Run(behind, aside).ok());
   EXPECT_TRUE(machine_->Tell().ok());
   EXPECT_THAT(told, IsEmpty());
   fake_cuda_hold_copies(0);
@@ -189,19 +193,12 @@ TEST_F(GpuStepsTest, ARunIsPutAsideOnceTheStepsOfThoseBeforeItAreToldOf) {
   const uint64_t before = Launches();
   std::vector<int> told;
   GpuMachine::Aside aside;
-  const auto work = [&](Memory& memory, int of) {
-    GpuMachine::Work work = Work(made, memory, nullptr, [&told, of](size_t step) {
-      told.push_back(of + static_cast<int>(step));
-    });
-    work.may_lag = true;
-    return work;
-  };
   fake_cuda_hold_copies(1);
-  const GpuMachine::Work ahead = work(first, 10);
+  const GpuMachine::Work ahead = Telling(made, first, told, 10);
   ASSERT_TRUE(machine_->Run(ahead, aside).ok());
   std::thread frees = FreeAfter(before + 3);
   aside.wanted = [] { return true; };
-  const GpuMachine::Work put = work(second, 20);
+  const GpuMachine::Work put = Telling(made, second, told, 20);
   const absl::Status status = machine_->Run(put, aside);
   frees.join();
   ASSERT_TRUE(status.ok()) << status;
