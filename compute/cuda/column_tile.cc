@@ -49,12 +49,12 @@ uint64_t ResultsBeside(const View& view, size_t kept) {
   return NeighboursOf(view, order, kept);
 }
 
-// Of one lane of all reductions.
+// What a thread has for each of its lanes.
 struct Lane {
-  int bits = 0;
-  int ops = 0;  // on each element
+  int bits = 0;  // of the sums of all reductions
+  int ops = 0;   // on each element
 };
-// If each element is read, computed and reduced, and nothing else is done with it.
+// Nothing, unless each element is read, computed and reduced, and nothing else is done with it.
 std::optional<Lane> LaneOf(const Program& program, const KernelShape& shape) {
   if (!shape.rows || shape.held || shape.LastPhase() != 0) return std::nullopt;
   const bool of_rows = std::all_of(shape.sinks.begin(), shape.sinks.end(),

@@ -60,8 +60,8 @@ class FusionBuilder {
   // fusion_layout.cc: chooses the order of the elements that `node` reduces, which are seen by
   // `views`. `alone`: no other op of the kernel depends on the order.
   void OrderElements(const Node& node, const Views& views, bool alone);
-  // If ops of the kernel make what is reduced over other dimensions than the last: in its order
-  // they read what they make it of.
+  // If ops of the kernel make what a reduction over other dimensions than the last reduces: chooses
+  // its order before those ops load anything.
   void FindOrder();
   bool ReducesAlone(const Node& node) const;
   void AddBlocks(const Node& node);
@@ -90,7 +90,7 @@ class FusionBuilder {
   TileFusion fusion_;
   std::vector<Value> values_;
   uint64_t elements_ = 0;
-  // Tensors of such dimensions are read with the dimensions in this order; empty: as they are.
+  // Tensors whose dimensions are `ordered_` are read in this order of them; empty: as they are.
   std::vector<size_t> order_;
   std::vector<int64_t> ordered_;
   std::vector<Range> writes_;  // what each sink writes

@@ -76,8 +76,9 @@ class Partition {
   // Joins the elementwise ops that make operand `value` of an item to that item, if it alone uses
   // what they make. `fit`: whether they may be made there.
   void Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const Fusion&)> fit);
-  // Whether the ops of a fusion can be done where `reduction` goes through their elements, and are
-  // worth it: in any order, on tensors that lie as if they were its operand, and few (rows.h).
+  // Whether the kernel of `reduction` should do the ops of a fusion, which make what it reduces:
+  // they can be done in any order of the elements, the tensors that they read lie in the order of
+  // their dimensions, and they keep to the bounds of rows.h.
   bool FitColumns(const Fusion& fusion, const Node& reduction) const;
   void DuplicateCheap();
   void DuplicateUnswizzled();

@@ -15,12 +15,13 @@ namespace {
 constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
 constexpr uint64_t kChunk = 4096;     // elements of a long row that GPUs reduce at a time
 
-// Whether elements that are read in the order of the dimensions, the last one first, lie in that
-// order too, and neighbours no more than kMaxStep apart. Those of a broadcast do.
+// Whether the elements of a tensor lie in memory in the order of its dimensions, the last one
+// first, and neighbours no more than kMaxStep elements apart. A dimension that is broadcast has
+// stride 0, and may be anywhere.
 bool LieInOrder(const Views& views) {
   constexpr int64_t kMaxStep = 4;
   if (views.size() != 1) return false;
-  int64_t least = 0;  // stride of the dimensions behind
+  int64_t least = 0;  // the stride of the dimension behind; 0: there is none
   for (size_t d = views[0].dims.size(); d-- > 0;) {
     const int64_t stride = std::abs(views[0].strides[d]);
     if (views[0].dims[d] == 1 || stride == 0) continue;
@@ -93,7 +94,7 @@ bool Partition::FitColumns(const Fusion& fusion, const Node& reduction) const {
 void Partition::AbsorbReduced() {
   for (const ItemId id : block_.items) {
     const Item& item = graph_.items[id];
-    if (item.role != Role::kOpaque || !Alone(id).reduces) continue;
+    if (item.role != Role::kOpaque || !FusionOf(id).reduces) continue;
     Absorb(id, item.node.operands[0],
            [&](const Fusion& fusion) { return FitColumns(fusion, item.node); });
   }

@@ -15,17 +15,19 @@ namespace ferry::compute {
 
 // Whether a reduction or an argmax of a value of `type` makes one element of each row.
 bool ReducesRows(const Node& node, const TensorType& type);
-// Of a reduction of the dimensions in `order` from place `kept` on: how many of the last dimensions
-// before these follow each other in the memory of `view` closer than the elements of a result do.
+// A reduction keeps the first `kept` dimensions of `order`, and reduces those behind them. InnerOf:
+// how many of the last dimensions that it keeps have smaller strides in `view` than every dimension
+// that it reduces. So the results that these dimensions count lie closer to each other in memory
+// than the elements of one result do. NeighboursOf: how many results they count.
 size_t InnerOf(const View& view, absl::Span<const size_t> order, size_t kept);
-// ... and how many results that are.
 uint64_t NeighboursOf(const View& view, absl::Span<const size_t> order, size_t kept);
-// Of what makes the elements of other reductions than of rows, in the same kernel: ops at most, and
-// bits of one element of all that they read. GPUs hold as much for each of a thread's lanes
-// (compute/cuda/column_tile.h). Where results, or chunks of them, are fewer than kFewResults, a GPU
-// has few threads for all that is done with elements: then no op costs a transcendental function.
+// Bounds of the elementwise ops that make what a reduction over other dimensions than the last
+// reduces, if its kernel does them: the number of ops, and the bits that they read for one element.
+// A thread of a GPU holds both in registers for each of its lanes (compute/cuda/column_tile.h).
 inline constexpr int kMaxColumnOps = 12;
 inline constexpr int kMaxColumnBits = 128;
+// A reduction of fewer results, or chunks of results, keeps too few threads of a GPU busy for
+// costly ops on each element: its kernel does none that costs a transcendental function (OpCost).
 inline constexpr uint64_t kFewResults = 2048;
 // Whether a broadcast makes of each element a row, of no more than kMaxRow.
 bool SpreadsRows(const Node& node, const TensorType& from, const TensorType& to);

@@ -281,6 +281,17 @@ TEST(GpuColumnsTest, WhatIsReducedIsMadeInTheKernel) {
   ExpectAsReferenceAndHost(programs, kFirstTierCode[0]);
 }
 
+// A row that is spread over fewer elements of each result than 8 lies as what is reduced does.
+TEST(GpuColumnsTest, WhatIsSpreadAlongFewElementsIsReadDown) {
+  const GpuPlan plan = GpuPlanOf(Simplify(
+      Parsed("program 1\nbuffer @x read 131072\nbuffer @w read 32768\nbuffer @y write 32768\n"
+             "%x = input @x : f32[4,8192]\n%r = input @w : f32[8192]\n"
+             "%w = broadcast_in_dim %r dimensions=[1] : f32[4,8192]\n%e = multiply %x, %w\n"
+             "%s = reduce %e reduction=sum dimensions=[0]\nstore @y, %s\n")));
+  EXPECT_EQ(plan.commands.size(), 1u);
+  EXPECT_EQ(KernelsWith(plan, "ColumnLanes<"), 1) << ToText(plan, true);
+}
+
 // A thread has fewer lanes of more ops, but 32 bytes of neighbours are read at a time.
 TEST(GpuColumnsTest, ManyOpsHaveNarrowTiles) {
   const auto kernels = [](const std::string& type, int ops, const std::string& text) {
