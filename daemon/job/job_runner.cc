@@ -152,9 +152,12 @@ absl::Status JobRunner::RunSlice(const PostedJob& job, std::unique_ptr<RunAside>
   const uint64_t before = computer_->begun();
   if (runs) status = RunWith(job, *scratch, lent, aside_run);
   const bool begun = computer_->begun() > before;
-  if (begun && status.ok() && aside_run == nullptr && computer_->over() < computer_->begun()) {
-    run.number = computer_->begun();
-    return status;
+  if (begun && status.ok() && aside_run == nullptr) {
+    if (computer_->over() < computer_->begun()) {
+      run.number = computer_->begun();
+      return status;
+    }
+    status = computer_->Tell();  // it may have lagged, and be over by now, with steps untold
   }
   // What was not begun has had none of the time of those that are under way.
   if (begun || under_way_.empty()) Reap(runs ? &run : nullptr);

@@ -24,20 +24,30 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kMs = absl::Milliseconds(1);
 
-// A run takes what is said of its session. With `lags` it is under way until over_ says otherwise;
-// without `begins` it has nothing to queue.
+// A run takes what is said of its session. With `lags` it is under way until over_ says otherwise,
+// which with `is_quick` it does when Do returns; without `begins` it has nothing to queue. A run
+// that lags has one step.
 class FakeComputer : public Computer {
  public:
   FakeComputer(ManualExecutor& clock, size_t jobs_ahead) : clock_(clock), ahead_(jobs_ahead) {}
 
   absl::Status Do(const Run& run) override {
     if (begins) ++begun_;
-    if (begins && lags && run.may_lag) return absl::OkStatus();
+    if (begins && lags && run.may_lag) {
+      if (run.step_over) untold_.push_back(run.step_over);
+      if (is_quick) EndAll();
+      return absl::OkStatus();
+    }
     clock_.Advance(takes[SessionOf(run.job).value()]);
     if (begins) over_ = begun_;
     return absl::OkStatus();
   }
-  absl::Status Tell() override { return tells; }
+  absl::Status Tell() override {
+    if (tells.ok() && over_ == begun_) {
+      for (const auto& step_over : std::exchange(untold_, {})) step_over(0);
+    }
+    return tells;
+  }
   absl::Status Await() override {
     over_ = begun_;
     return absl::OkStatus();
@@ -53,10 +63,11 @@ class FakeComputer : public Computer {
   void Free(std::byte* memory, uint64_t) override { std::free(memory); }
 
   std::map<uint64_t, absl::Duration> takes;  // by session
-  bool lags = false, begins = true;
+  bool lags = false, is_quick = false, begins = true;
   absl::Status tells;
 
  private:
+  std::vector<compute::HostProgram::StepOver> untold_;  // of runs that lag
   ManualExecutor& clock_;
   const size_t ahead_;
   uint64_t begun_ = 0, over_ = 0;
@@ -290,6 +301,7 @@ class LaggingRunsTest : public JobTimeTest {
  protected:
   struct Handed {
     std::atomic<int64_t> ns{0};
+    int told = 0;                    // steps
     std::vector<absl::Status> over;  // one, once it is over
   };
   LaggingRunsTest() { computer_->lags = true; }
@@ -299,6 +311,7 @@ class LaggingRunsTest : public JobTimeTest {
     runner_.Run({.id = MakeTransferId(SessionId(session), ++sequence_),
                  .program = *program_,
                  .memory = memory,
+                 .step_over = [&handed](size_t) { ++handed.told; },
                  .account = {session, &handed.ns, &quotas_.Of(session)}},
                 [&handed](const absl::Status& status, uint64_t) { handed.over.push_back(status); });
   }
@@ -315,6 +328,15 @@ TEST_F(LaggingRunsTest, ThoseThatAreFoundToBeOverTogetherShareTheTimeByTheirWork
   EXPECT_EQ(absl::Nanoseconds(second_.ns.load()), 4 * kMs);
   EXPECT_EQ(runner_.run_time(), 8 * kMs);
   EXPECT_EQ(quotas_.Of(1).taken(), 4 * kMs);
+}
+
+// What a step that was not told of sends, nobody would send.
+TEST_F(LaggingRunsTest, StepsOfARunThatIsOverBeforeAnybodyLooksAreToldOf) {
+  computer_->is_quick = true;
+  Run(1, first_);
+  EXPECT_EQ(first_.told, 1);
+  EXPECT_THAT(first_.over, ElementsAre(Is("OK")));
+  EXPECT_FALSE(runner_.Busy());
 }
 
 // As one that only posts its receives.
