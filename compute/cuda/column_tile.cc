@@ -118,7 +118,7 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
   uint64_t width = lane->ops > 4 || many ? kMostWidth / 2 : kMostWidth;
   if (lane->ops > 8) width = std::min(width, std::max(kLeastNeighbours, kSectorBits / least_bits));
   while (width / 2 >= neighbours) width /= 2;
-  const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kChunkElements) : 1;
+  const uint64_t parts = shape.chunks ? Ceil(shape.loop.row, kReductionChunk) : 1;
   while (width > kLeastNeighbours && width / 2 * least_bits >= kSectorBits &&
          Ceil(shape.loop.rows, width) * parts * kColumnThreads < kWantedThreads) {
     width /= 2;
@@ -127,7 +127,7 @@ int ColumnWidthOf(const Program& program, const KernelShape& shape) {
 }
 
 int ColumnUnrollOf(const KernelShape& shape, int64_t load_bits, int ops) {
-  const int lanes = shape.columns * static_cast<int>(kLanes) / kColumnThreads;
+  const int lanes = shape.columns * static_cast<int>(kReductionLanes) / kColumnThreads;
   int loads = load_bits > 64 ? 1 : load_bits > 16 ? 16 : 32;
   while (loads > 1 && loads * ops > kMostUnrolledOps) loads /= 2;
   return std::max(lanes, loads);
@@ -139,7 +139,7 @@ uint64_t ColumnBlocksOf(const KernelShape& shape, uint64_t parts) {
 
 uint64_t ColumnBusyOf(const KernelShape& shape, uint64_t parts) {
   const auto threads = static_cast<uint64_t>(kColumnThreads / shape.columns);  // of a result
-  const uint64_t before = (parts - 1) * kChunkElements;                        // the last part
+  const uint64_t before = (parts - 1) * kReductionChunk;                       // the last part
   return shape.loop.rows * ((parts - 1) * threads + std::min(threads, shape.loop.row - before));
 }
 

@@ -40,13 +40,14 @@ std::string KernelWriter::DivideHeld(const Node& node) {
 
 // A block of threads a row, 64 of them for each chunk: each has two elements of every 128.
 void KernelWriter::WriteHeldRows(KernelCode& code) {
-  const uint64_t chunks = (shape_.loop.row + kChunkElements - 1) / kChunkElements;
+  const uint64_t chunks = (shape_.loop.row + kReductionChunk - 1) / kReductionChunk;
   Begin();
   text_->Add(absl::StrCat("constexpr int V = ", shape_.vector, ", U = ", shape_.unroll, ";"));
   text_->Add("const int lane = static_cast<int>(threadIdx.x);");
   text_->Add("const Index r = static_cast<Index>(blockIdx.x);");
   const std::string row = text_->Number(static_cast<int64_t>(shape_.loop.row));
-  const bool whole = shape_.loop.row == chunks * static_cast<uint64_t>(shape_.unroll) * kLanes;
+  const bool whole =
+      shape_.loop.row == chunks * static_cast<uint64_t>(shape_.unroll) * kReductionLanes;
   const auto add = [&](const std::vector<std::string>& lines) {
     if (lines.empty()) return;
     text_->Add("FERRY_UNROLL");

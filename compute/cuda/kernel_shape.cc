@@ -259,7 +259,7 @@ bool ShapeFinder::CanHoldRows() const {
   constexpr size_t kMostNodes = 32;  // all of them are written out for each element of a thread
   constexpr int kMostBits = 64;      // of an element: half of a thread's registers
   if (options_.most_elements < 4 || options_.most_vectors < 4) return false;
-  if (shape_.loop.row % kLanes != 0 || shape_.LastPhase() <= 0 ||
+  if (shape_.loop.row % kReductionLanes != 0 || shape_.LastPhase() <= 0 ||
       program_.nodes.size() > kMostNodes) {
     return false;
   }
@@ -337,7 +337,7 @@ void ShapeFinder::ChooseVector() {
   }
   if (shape_.held) {
     shape_.vector = 2;  // and all of a chunk's vectors
-    shape_.unroll = static_cast<int>(std::min(shape_.loop.row, kChunkElements) / kLanes);
+    shape_.unroll = static_cast<int>(std::min(shape_.loop.row, kReductionChunk) / kReductionLanes);
     return;
   }
   if (shape_.columns > 0) {

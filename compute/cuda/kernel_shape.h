@@ -11,15 +11,12 @@
 #include "absl/types/span.h"
 #include "compute/cuda/kernel_code.h"
 #include "compute/cuda/transpose_tile.h"
+#include "compute/numerics/reduction_order.h"
 #include "compute/plan/kernel_loop.h"
 #include "compute/plan/view.h"
 #include "compute/program/program.h"
 
 namespace ferry::compute {
-
-// Of a reduction: elements of a chunk, and lanes of that (kernels/reduce.cuh).
-inline constexpr uint64_t kChunkElements = 4096;
-inline constexpr uint64_t kLanes = 128;
 
 // Whether the op reads other elements of its operands than those at the position of its result.
 bool IsOpaque(const Program& program, const Node& node);

@@ -408,7 +408,7 @@ void KernelWriter::WriteChunks(KernelCode& code) {
   const auto finish = [&](uint64_t units) {
     code.launches.push_back(text_->Finish(Ceil(units, kRowsOfBlock), kRowThreads));
   };
-  uint64_t parts = Ceil(shape_.loop.row, kChunkElements);
+  uint64_t parts = Ceil(shape_.loop.row, kReductionChunk);
   begin_chunks(shape_.loop.row, parts, shape_.columns > 0);
   Loop loop;
   loop_ = &loop;
@@ -425,8 +425,8 @@ void KernelWriter::WriteChunks(KernelCode& code) {
   } else {
     finish(shape_.loop.rows * parts);
   }
-  while (parts > kChunkElements) {
-    const uint64_t units = std::exchange(parts, Ceil(parts, kChunkElements));
+  while (parts > kReductionChunk) {
+    const uint64_t units = std::exchange(parts, Ceil(parts, kReductionChunk));
     const std::string all = begin_chunks(units, parts, false);
     NameReductions(partials);
     ReadPartials(partials, all);

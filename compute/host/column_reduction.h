@@ -12,6 +12,7 @@
 
 #include "compute/host/kernels.h"
 #include "compute/host/reduction.h"
+#include "compute/numerics/reduction_order.h"
 #include "compute/plan/kernel_loop.h"
 #include "compute/program/attribute.h"
 
@@ -58,7 +59,7 @@ class ColumnReduction {
         levels_(OrderedReduction::LevelsFor(row)) {
     for (size_t level = 0; level < levels_; ++level) {
       totals_[level] = row;
-      row = PartsOf(row, OrderedReduction::kChunk);
+      row = PartsOf(row, kReductionChunk);
     }
   }
 
@@ -97,16 +98,15 @@ class ColumnReduction {
   // Afterwards Held(level, 0) has the chunk's result. False if `element` returned false.
   template <typename Element>
   bool Chunk(size_t level, uint64_t index, const Element& element) {
-    const uint64_t first = index * OrderedReduction::kChunk;
-    const uint64_t end = std::min(first + OrderedReduction::kChunk, totals_[level]);
+    const uint64_t first = index * kReductionChunk;
+    const uint64_t end = std::min(first + kReductionChunk, totals_[level]);
     std::array<bool, kHeld> exists = {};
     size_t depth = 0;
-    for (uint64_t turn = 0; turn < OrderedReduction::kLanes; ++turn) {
+    for (uint64_t turn = 0; turn < kReductionLanes; ++turn) {
       const uint64_t lane = LaneOf(turn);
       exists[depth] = first + lane < end;
-      for (uint64_t at = first + lane; at < end; at += OrderedReduction::kLanes) {
-        next_ = at + OrderedReduction::kLanes < end ? at + OrderedReduction::kLanes
-                                                    : first + LaneOf(turn + 1);
+      for (uint64_t at = first + lane; at < end; at += kReductionLanes) {
+        next_ = at + kReductionLanes < end ? at + kReductionLanes : first + LaneOf(turn + 1);
         if (!Take(level, at, Held(level, depth), at == first + lane, element)) return false;
       }
       for (uint64_t bits = turn; bits % 2 == 1; bits /= 2) {
@@ -131,7 +131,7 @@ class ColumnReduction {
   // Lanes 0, 64, 32, 96, 16 and so on: the bits of `turn` in the other order.
   static uint64_t LaneOf(uint64_t turn) {
     uint64_t lane = 0;
-    for (uint64_t bit = 1; bit < OrderedReduction::kLanes; bit *= 2) {
+    for (uint64_t bit = 1; bit < kReductionLanes; bit *= 2) {
       lane = lane * 2 + (turn & bit ? 1 : 0);
     }
     return lane;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "compute/host/fusion_builder.h"
+#include "compute/numerics/reduction_order.h"
 #include "compute/plan/kernel_loop.h"
 #include "compute/plan/rows.h"
 
@@ -27,7 +28,7 @@ Columns ColumnsOf(uint64_t rows, uint64_t row, uint64_t inner) {
   if (columns.held) {
     columns.width = inner;
     columns.steps = std::max<uint64_t>(1, std::min(row, kTileElements / inner));
-    columns.chunks = PartsOf(row, OrderedReduction::kChunk);
+    columns.chunks = PartsOf(row, kReductionChunk);
   } else {
     columns.width = std::min(inner, kMostWidth);
   }

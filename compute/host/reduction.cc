@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compute/numerics/reduction_order.h"
 #include "compute/plan/kernel_loop.h"
 
 namespace ferry::compute {
@@ -28,7 +29,7 @@ Op CombinerOf(Reduction reduction) {
 
 size_t OrderedReduction::LevelsFor(uint64_t row) {
   size_t levels = 1;
-  for (; row > kChunk; row = (row + kChunk - 1) / kChunk) ++levels;
+  for (; row > kReductionChunk; row = (row + kReductionChunk - 1) / kReductionChunk) ++levels;
   return levels;
 }
 
@@ -45,14 +46,14 @@ void OrderedReduction::AddAt(size_t level, const std::byte* elements, uint64_t c
   std::byte* lanes = LanesOf(level);
   uint64_t& have = counts_[level];
   while (count > 0) {
-    if (have == kChunk) {
+    if (have == kReductionChunk) {
       Close(level);
       AddAt(level + 1, lanes, 1);
     }
-    const uint64_t lane = have % kLanes;
-    const uint64_t some = std::min(kLanes - lane, count);
+    const uint64_t lane = have % kReductionLanes;
+    const uint64_t some = std::min(kReductionLanes - lane, count);
     std::byte* at = lanes + lane * size_;
-    if (have < kLanes) {
+    if (have < kReductionLanes) {
       std::memcpy(at, elements, some * size_);
     } else {
       combine_(at, elements, nullptr, at, some * width_);
@@ -65,8 +66,8 @@ void OrderedReduction::AddAt(size_t level, const std::byte* elements, uint64_t c
 
 void OrderedReduction::Close(size_t level) {
   std::byte* lanes = LanesOf(level);
-  const uint64_t used = std::min<uint64_t>(counts_[level], kLanes);
-  for (uint64_t half = kLanes / 2; half > 0; half /= 2) {
+  const uint64_t used = std::min<uint64_t>(counts_[level], kReductionLanes);
+  for (uint64_t half = kReductionLanes / 2; half > 0; half /= 2) {
     const uint64_t both = used > half ? std::min(half, used - half) : 0;
     combine_(lanes, lanes + half * size_, nullptr, lanes, both * width_);
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "compute/host/kernels.h"
+#include "compute/numerics/reduction_order.h"
 #include "compute/program/attribute.h"
 
 namespace ferry::compute {
@@ -19,12 +20,10 @@ class OrderedReduction {
  public:
   // Levels of chunks of chunks: the largest program needs no more.
   static constexpr size_t kLevels = 6;
-  static constexpr size_t kLanes = 128;
-  static constexpr uint64_t kChunk = 4096;
   // Levels for `row` elements of each result.
   static size_t LevelsFor(uint64_t row);
   static size_t MemoryFor(uint64_t width, uint64_t row) {
-    return LevelsFor(row) * kLanes * 8 * width;
+    return LevelsFor(row) * kReductionLanes * 8 * width;
   }
 
   // Reduces elements of `type` to `width` results; `memory` has MemoryFor bytes.
@@ -36,7 +35,7 @@ class OrderedReduction {
   void Finish(std::byte* out);
 
  private:
-  std::byte* LanesOf(size_t level) { return memory_ + level * kLanes * 8 * width_; }
+  std::byte* LanesOf(size_t level) { return memory_ + level * kReductionLanes * 8 * width_; }
   void AddAt(size_t level, const std::byte* elements, uint64_t count);
   // Afterwards lane 0 of the level has the results of the level's chunk.
   void Close(size_t level);

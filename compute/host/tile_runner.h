@@ -86,8 +86,8 @@ class TileRunner {
   // `results`.
   template <typename Stops>
   bool RunChunk(uint64_t outer, uint64_t chunk, const Stops& stops, std::byte* results) {
-    const uint64_t begin = chunk * OrderedReduction::kChunk;
-    const uint64_t end = std::min(begin + OrderedReduction::kChunk, fusion_.row);
+    const uint64_t begin = chunk * kReductionChunk;
+    const uint64_t end = std::min(begin + kReductionChunk, fusion_.row);
     if (!RunElements(outer, 0, fusion_.columns->inner, begin, end, stops)) return false;
     reductions_[0].Finish(results);
     return true;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "compute/numerics/reduction_order.h"
 #include "compute/plan/kernel_loop.h"
 #include "compute/plan/partition.h"
 #include "compute/plan/rows.h"
@@ -13,7 +14,6 @@ namespace ferry::compute {
 namespace {
 
 constexpr size_t kMaxDuplicates = 2;  // fusions that do a cheap op anew
-constexpr uint64_t kChunk = 4096;     // elements of a long row that GPUs reduce at a time
 
 // Whether the elements of a tensor lie in memory in the order of its dimensions, the last one
 // first, and neighbours no more than kMaxStep elements apart. A dimension that is broadcast has
@@ -65,7 +65,7 @@ bool Partition::FitColumns(const Fusion& fusion, const Node& reduction) const {
   const TensorType& type = graph_.types[reduction.operands[0]];
   const uint64_t results = graph_.Elements(reduction.first_result);
   const uint64_t row = results == 0 ? 0 : *ElementsOf(type) / results;
-  const bool few = results * (row > kMaxRow ? row / kChunk : 1) < kFewResults;
+  const bool few = results * (row > kMaxRow ? row / kReductionChunk : 1) < kFewResults;
   std::set<ValueId> read;
   for (const ItemId id : fusion.items) {
     const Node& node = graph_.items[id].node;
