@@ -119,10 +119,10 @@ class GpuTestTest(unittest.TestCase):
         for part in ("sanitize", "sanitize-1", "sanitize-2"):
             self.run_with("pass pass", part, "*")
             parts[part] = self.names()
-        self.assertEqual(len(parts["sanitize"]), 5 + 3 * 5 + 1)
+        self.assertEqual(len(parts["sanitize"]), 6 + 2 * 3 + 3 * 5 + 1)
         self.assertIn("2,000 random programs", parts["sanitize-1"])  # skipped: they have no kernels
         self.assertEqual(sorted(parts["sanitize-1"] + parts["sanitize-2"]), sorted(parts["sanitize"]))
-        self.assertEqual(len(parts["sanitize-2"]), 3 * 2)
+        self.assertEqual(len(parts["sanitize-2"]), 2 * 3 + 3 * 2)
         self.assertEqual(self.run_with("pass pass", "sanitize-2", "misspelt"), (1, ["failed"]))
 
     def test_a_filter_that_fits_nothing_fails(self):
