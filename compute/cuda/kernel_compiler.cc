@@ -22,12 +22,17 @@ namespace {
 constexpr const char* kFaster[] = {"--minimal", "--Ofast-compile=mid"};
 
 // Raised if the key's own form changes.
-constexpr absl::string_view kKeyVersion = "ferry kernel 1";
+constexpr absl::string_view kKeyVersion = "ferry kernel 2";
 
 std::string Hash(absl::string_view bytes) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
+// So that no two lists of parts give one text.
+void AddPart(std::string& text, absl::string_view part) {
+  absl::StrAppend(&text, part.size(), ":", part);
 }
 
 // The number before `words` in what ptxas says, the largest.
@@ -59,15 +64,25 @@ std::vector<std::string> CompileOptions(const GpuArch& arch, Tier tier) {
   return options;
 }
 
-std::string KernelKey(absl::string_view source, absl::Span<const std::string> options,
-                      absl::string_view nvrtc_version, absl::Span<const KernelHeader> headers) {
+std::string DigestOf(absl::Span<const KernelHeader> headers) {
   std::string text;
-  const auto add = [&](absl::string_view part) { absl::StrAppend(&text, part.size(), ":", part); };
-  add(kKeyVersion);
-  add(source);
-  for (const KernelHeader& header : headers) add(header.name), add(header.text);
-  for (const std::string& option : options) add(option);
-  add(nvrtc_version);
+  for (const KernelHeader& header : headers) AddPart(text, header.name), AddPart(text, header.text);
+  return Hash(text);
+}
+
+const std::string& KernelHeadersDigest() {
+  static const std::string& digest = *new std::string(DigestOf(KernelHeaders()));
+  return digest;
+}
+
+std::string KernelKey(absl::string_view source, absl::Span<const std::string> options,
+                      absl::string_view nvrtc_version, absl::string_view headers_digest) {
+  std::string text;
+  AddPart(text, kKeyVersion);
+  AddPart(text, source);
+  AddPart(text, headers_digest);
+  for (const std::string& option : options) AddPart(text, option);
+  AddPart(text, nvrtc_version);
   return Hash(text);
 }
 

@@ -21,6 +21,10 @@ struct KernelHeader {
   std::string text;
 };
 absl::Span<const KernelHeader> KernelHeaders();
+// A digest of the names and texts of headers.
+std::string DigestOf(absl::Span<const KernelHeader> headers);
+// Of KernelHeaders(), computed once.
+const std::string& KernelHeadersDigest();
 
 // How a kernel is compiled. The first tier is what runs until the full one is there: loops stay
 // loops, and optimisations that take the compiler long are left out. Both give the same bits.
@@ -33,10 +37,10 @@ std::vector<std::string> CompileOptions(const GpuArch& arch, Tier tier = Tier::k
 
 // 64 hexadecimal digits: SHA-256 of all that the machine code depends on. That is the source with
 // kEntryPlace for the kernel's name (so labels and arguments do not matter), the files that it
-// includes, the options, which name the architecture, and NVRTC's version.
+// includes by their digest, the options, which name the architecture, and NVRTC's version.
 std::string KernelKey(absl::string_view source, absl::Span<const std::string> options,
                       absl::string_view nvrtc_version,
-                      absl::Span<const KernelHeader> headers = KernelHeaders());
+                      absl::string_view headers_digest = KernelHeadersDigest());
 // The first digits of a digest of the source alone: tells kernels of one label apart.
 std::string SourceMark(absl::string_view source);
 

@@ -3,6 +3,7 @@
 // compile_wire.h says, by NVRTC, which it first loads, tries and then confines itself with. Nobody
 // starts it by hand.
 #include <errno.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,6 +22,14 @@ namespace {
 
 // What NVRTC opens and keeps with its first kernel is there afterwards.
 constexpr char kFirst[] = "extern \"C\" __global__ void first(float* x) { x[0] = sqrtf(x[0]); }";
+
+// What one compilation frees, the next one takes again without a page fault for each page.
+void KeepMemory() {
+  constexpr int kMebi = 1 << 20;
+  mallopt(M_TRIM_THRESHOLD, 64 * kMebi);
+  mallopt(M_TOP_PAD, 16 * kMebi);
+  mallopt(M_MMAP_THRESHOLD, 32 * kMebi);
+}
 
 // False at the end of the stream, also in the middle of a frame.
 bool Read(std::string& bytes) {
@@ -45,6 +54,7 @@ bool Write(const std::string& bytes) {
 
 absl::StatusOr<const NvrtcApi*> Prepare(uint64_t memory_bytes, const std::string& library) {
   RETURN_IF_ERROR(LimitProcess(memory_bytes));
+  KeepMemory();
   ASSIGN_OR_RETURN(const NvrtcApi* nvrtc, LoadNvrtc(library));
   RETURN_IF_ERROR(CompileKernel(*nvrtc, kFirst, kGpuArchs[0]).status());
   RETURN_IF_ERROR(Confine());

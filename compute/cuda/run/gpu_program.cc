@@ -67,11 +67,21 @@ uint32_t GpuProgram::waiting() const {
 
 absl::StatusOr<GpuProgram> GpuProgram::Make(const Program& program, const GpuArch& arch,
                                             KernelStore& store, GpuMultiplier* multiplier) {
-  const GpuOptions options = OptionsOf(store.tiers(), false);
   // The library is large: it is opened if it is needed.
   const bool asks = multiplier != nullptr && HasProducts(program);
-  ASSIGN_OR_RETURN(ProductPlan planned, asks ? PlanProducts(program, arch, options, *multiplier)
-                                             : PlanWithoutLibrary(program, arch, options));
+  const auto plan = [&](bool first_tier) {
+    const GpuOptions options = OptionsOf(first_tier, false);
+    return asks ? PlanProducts(program, arch, options, *multiplier)
+                : PlanWithoutLibrary(program, arch, options);
+  };
+  ASSIGN_OR_RETURN(ProductPlan planned, plan(false));
+  const auto is_known = [&](const GpuKernel& kernel) {
+    return store.Find(kernel, arch)->code() != nullptr;
+  };
+  if (store.tiers() &&
+      !std::all_of(planned.plan.kernels.begin(), planned.plan.kernels.end(), is_known)) {
+    ASSIGN_OR_RETURN(planned, plan(true));
+  }
   GpuProgram made(std::move(planned.plan));
   made.multiplier_ = std::move(planned.multiplier);
   made.native_blocks_ = planned.native_blocks;

@@ -3,6 +3,7 @@
 // machine code has in a cache.
 #include "compute/cuda/kernel_compiler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "compute/cuda/gpu_plan.h"
 #include "compute/cuda/kernel_code.h"
+#include "compute/numerics/reduction_order.h"
 #include "compute/passes/passes.h"
 #include "compute/program/text.h"
 #include "compute/program/verify.h"
@@ -257,8 +260,18 @@ TEST(KernelKeyTest, WhatTheMachineCodeDependsOnDoes) {
   for (size_t i = 0; i < KernelHeaders().size(); ++i) {
     std::vector<KernelHeader> headers(KernelHeaders().begin(), KernelHeaders().end());
     headers[i].text += " ";
-    EXPECT_TRUE(is_new(KernelKey(source, options, "13.0", headers))) << headers[i].name;
+    EXPECT_TRUE(is_new(KernelKey(source, options, "13.0", DigestOf(headers)))) << headers[i].name;
   }
+}
+
+// What the planner and the generator count with, kernels compute with.
+TEST(KernelHeadersTest, ReductionsHaveTheChunksAndLanesOfTheHost) {
+  const absl::Span<const KernelHeader> headers = KernelHeaders();
+  const auto header =
+      absl::c_find_if(headers, [](const KernelHeader& one) { return one.name == "reduce.cuh"; });
+  ASSERT_NE(header, headers.end());
+  EXPECT_THAT(header->text, ::testing::HasSubstr(absl::StrCat("kChunk = ", kReductionChunk, ";")));
+  EXPECT_THAT(header->text, ::testing::HasSubstr(absl::StrCat("kLanes = ", kReductionLanes, ";")));
 }
 
 // The kernel's name has the label, so that profilers show it; equal kernels are one.
