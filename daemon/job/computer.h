@@ -54,10 +54,11 @@ class Computer : public ScratchMaker {
   };
   // Runs the sections. The program must be compiled for this Computer's target. CANCELLED, with how
   // far it got, if `may_go_on` said no before a launch. OK in three cases: the sections are over;
-  // the run was put aside (`aside` says so); the sections are still under way, and then begun() has
-  // grown, and over() is less. In the first two cases nothing that Do was called for is under way
-  // afterwards; but a call that has queued nothing, after which begun() is as before, has waited
-  // for nobody.
+  // the run was put aside (`aside` says so); the run lags, and then begun() has grown. In the first
+  // two cases nothing that Do was called for is under way afterwards; but a call that has queued
+  // nothing, after which begun() is as before, has waited for nobody. A run that lags is under way
+  // while over() is less than begun(). It may be over when Do returns, with steps that are untold
+  // until Tell is called.
   virtual absl::Status Do(const Run& run) = 0;
   // Calls of Do that had something to queue are numbered from 1: the number of the last one, and up
   // to which number all sections are over. A Computer that never lags numbers none.
@@ -65,8 +66,8 @@ class Computer : public ScratchMaker {
   virtual uint64_t over() const { return 0; }
   // What all runs have had a GPU do: launches, copies and products. 0 of a CPU.
   virtual uint64_t launches() const { return 0; }
-  // Calls `step_over` of runs that lag for steps that are over; of runs that are over() now, for
-  // all. An error is one of Look's.
+  // Calls `step_over` of runs that lag, or have lagged, for steps that are over; of runs that are
+  // over() now, for all. An error is one of Look's; no step is told of after it.
   virtual absl::Status Tell() { return absl::OkStatus(); }
   // As many posted jobs as should be handed to the thread at a time.
   virtual size_t jobs_ahead() const { return 2; }

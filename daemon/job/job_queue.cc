@@ -153,7 +153,15 @@ void JobQueue::OnRan(TransferId id, AtRunner& place, std::optional<absl::Status>
   const int64_t run_ns = job.run_ns.load(std::memory_order_relaxed);
   const uint64_t cost =
       homes_.runner.WorkIn(absl::Nanoseconds(run_ns - std::exchange(job.charged_ns, run_ns)));
-  if (left > 0) {
+  if (left == JobRunner::kNotBegun && job.stopped_by.ok()) {
+    // As if it had been taken back. It is not returned to the queue's front, where it would be
+    // before the job that it waits for.
+    Add(job);
+    return Pump();
+  }
+  if (left == JobRunner::kNotBegun) {
+    status = Error(absl::StatusCode::kCancelled, Reason::kCancelled, "not begun");
+  } else if (left > 0) {
     job.aside = true;
     if (job.stopped_by.ok()) {
       job.state = State::kReady;

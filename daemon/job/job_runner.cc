@@ -65,9 +65,7 @@ struct JobRunner::Slice {
 void JobRunner::Run(const PostedJob& job, Over over) {
   home_.Check();
   if (!under_way_.empty()) Reap();  // Poll may be a long way off
-  if (IsHeldUp(job.id)) {
-    return over(absl::OkStatus(), std::max<uint64_t>(job.program.work, 1));
-  }
+  if (IsHeldUp(job.id)) return over(absl::OkStatus(), kNotBegun);
   const auto found = runs_aside_.find(job.id);
   std::unique_ptr<RunAside> aside_run;
   if (found != runs_aside_.end()) {
@@ -313,6 +311,12 @@ bool JobRunner::IsOverQuota(const Batch& batch) const {
   return quota != nullptr && quota->until() != absl::InfinitePast() && quota->IsOver(now_());
 }
 
+bool JobRunner::QuotaHoldsFirings() const {
+  return std::any_of(batches_.begin(), batches_.end(), [this](const auto& batch) {
+    return batch->words.Wants(batch->words.firings() + 1) && IsOverQuota(*batch);
+  });
+}
+
 bool JobRunner::OthersReady(SessionId session) const {
   return ready_.HasOthers(session.value()) ||
          std::any_of(batches_.begin(), batches_.end(), [&](const auto& batch) {
@@ -328,9 +332,7 @@ bool JobRunner::HasRoom() const {
 bool JobRunner::Poll() {
   home_.Check();
   const bool ended = Reap();
-  held_ = std::any_of(batches_.begin(), batches_.end(), [this](const auto& batch) {
-    return batch->words.Wants(batch->words.firings() + 1) && IsOverQuota(*batch);
-  });
+  held_ = QuotaHoldsFirings();
   for (const std::unique_ptr<Batch>& batch : batches_) {
     while (ArmedJob* const armed = FindReady(*batch)) {
       ready_.Add(armed->turn.emplace(armed->job, *armed));
@@ -357,6 +359,7 @@ bool JobRunner::Poll() {
 
 bool JobRunner::PrepareToPark() {
   home_.Check();
+  held_ = QuotaHoldsFirings();  // one may have come since Poll
   // Without room there is nothing to do before a run is over, for which Busy() has the lane look.
   return !HasRoom() || (ready_.empty() &&
                         std::none_of(batches_.begin(), batches_.end(), [this](const auto& batch) {

@@ -152,10 +152,13 @@ class JobRunner : public Poller {
     Account account = {};
     bool receives = false;  // whether it is joined to transfers that receive
   };
-  // `left`: the work that is left if the job was put aside (the status is OK then), else 0.
+  // `left`: the work that is left if the job was put aside (the status is OK then), else 0; or
+  // kNotBegun (the status is OK too): another job of its session was put aside, and has to go on
+  // first.
   // RESOURCE_EXHAUSTED/DEVICE_MEMORY if there was no memory to lend. CANCELLED, with how far it
   // got, if it was stopped.
   using Over = std::function<void(absl::Status status, uint64_t left)>;
+  static constexpr uint64_t kNotBegun = UINT64_MAX;
   // Runs the job, or goes on with a job that was put aside. `over` is called once: before Run
   // returns, or later, when the run is over. Until then the program, the buffers, the scratch and
   // what `step_over` uses must stay; `job` itself and its atomics only until Run returns.
@@ -255,6 +258,8 @@ class JobRunner : public Poller {
   bool OthersReady(SessionId session) const;
   // Whether the user of a batch has had more than his share of the time.
   bool IsOverQuota(const Batch& batch) const;
+  // Whether a firing is wanted, and waits for its user's quota.
+  bool QuotaHoldsFirings() const;
   // Whether another run of the job's session is put aside.
   bool IsHeldUp(TransferId job) const;
   // Whether one more firing may be begun now.

@@ -135,7 +135,7 @@ void ArenaRegistrar::OnMapped(SessionId id, const AttachRegisterArena& request,
   device.coming_bytes -= held;
   if (session == nullptr || session->client_gone) {
     if (mapping.ok()) device.memory->Post([gone = *std::move(mapping)] {});
-    return;
+    return parts_.job_memory.OnFreed();
   }
   if (!mapping.ok()) {
     session->arenas().Unreserve(held, ArenaCount(request.memory));

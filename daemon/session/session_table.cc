@@ -267,6 +267,7 @@ void SessionTable::SetLimits(const Options& options) {
   registrar_.SetGpuBytes(options.gpu_bytes);
   job_memory_.SetGpuBytes(options.gpu_bytes);
   for (auto& [uid, kept] : records_by_uid_) kept.SetMost(options.uid_kept_bytes);
+  job_memory_.OnFreed();  // more may be allowed than before
 }
 
 void SessionTable::SetDraining(bool draining) {

@@ -28,6 +28,17 @@ class ManualExecutor : public Executor {
   absl::Time Now() override { return now_; }
   bool IsCurrent() const override { return true; }
   void Advance(absl::Duration by) { now_ += by; }
+  // Runs the task that was posted first, if there is one.
+  void RunNext() {
+    Task task;
+    {
+      MutexLock lock(mutex_);
+      if (queue_.empty()) return;
+      task = std::move(queue_.front());
+      queue_.erase(queue_.begin());
+    }
+    task();
+  }
   // Runs what was posted, and what that posts. Returns how many tasks it was.
   size_t RunAll() {
     size_t count = 0;

@@ -174,6 +174,37 @@ TEST_F(GpuJobMemoryTest, IsWithinWhatTheGpusArenasMayHave) {
   EXPECT_EQ(device_->arena_bytes, 2 * kMiB);
 }
 
+TEST_F(GpuJobMemoryTest, ARoomThatAReloadGivesIsTaken) {
+  const ArenaId first = *Take(*one_, 3 * kMiB);
+  const ArenaId second = *Take(*other_, kMiB);
+  EXPECT_THAT(given_, ElementsAre(first));
+  SessionTable::Options more = Options();
+  more.gpu_bytes = 8 * kMiB;
+  rig_.table.SetLimits(more);
+  rig_.Settle();
+  EXPECT_THAT(given_, ElementsAre(first, second));
+}
+
+// The client dies while its arena is being mapped.
+TEST_F(GpuJobMemoryTest, WhatADeadClientWouldHaveHadIsTaken) {
+  rig_.table.OnCommand(
+      kConnection, kAlice,
+      {++rig_.sequence,
+       AttachRegisterArena{GlobalDeviceId(2), {MemoryKind::kCudaAllocate, 4 * kMiB}, false}},
+      {});
+  EXPECT_EQ(device_->coming_bytes, 4 * kMiB);
+  const auto mapped = [&](ArenaId arena, const absl::Status& status) {
+    EXPECT_THAT(status, Is("OK"));
+    given_.push_back(arena);
+  };
+  const ArenaId awaited = *rig_.table.job_memory().Take(*other_, *device_, kMiB, mapped);
+  EXPECT_TRUE(rig_.table.job_memory().Awaits(awaited));
+  rig_.table.OnClosed(kConnection);
+  rig_.Settle();
+  EXPECT_EQ(device_->coming_bytes, 0u);
+  EXPECT_THAT(given_, ElementsAre(awaited));
+}
+
 TEST_F(JobMemoryTest, NobodyPassesBySomethingLarge) {
   const ArenaId first = MustTake(*one_, 5000);
   const ArenaId large = MustTake(*one_, 8000);

@@ -26,7 +26,8 @@ constexpr absl::Duration kMs = absl::Milliseconds(1);
 
 // A run takes what is said of its session. With `lags` it is under way until over_ says otherwise,
 // which with `is_quick` it does when Do returns; without `begins` it has nothing to queue. A run
-// that lags has one step.
+// that lags has one step. A run of a session of `puts_aside` is put aside as often as is said
+// there.
 class FakeComputer : public Computer {
  public:
   FakeComputer(ManualExecutor& clock, size_t jobs_ahead) : clock_(clock), ahead_(jobs_ahead) {}
@@ -38,8 +39,11 @@ class FakeComputer : public Computer {
       if (is_quick) EndAll();
       return absl::OkStatus();
     }
-    clock_.Advance(takes[SessionOf(run.job).value()]);
+    const uint64_t session = SessionOf(run.job).value();
+    clock_.Advance(takes[session]);
     if (begins) over_ = begun_;
+    run.aside.put = puts_aside[session] > 0;
+    if (run.aside.put) --puts_aside[session];
     return absl::OkStatus();
   }
   absl::Status Tell() override {
@@ -63,6 +67,7 @@ class FakeComputer : public Computer {
   void Free(std::byte* memory, uint64_t) override { std::free(memory); }
 
   std::map<uint64_t, absl::Duration> takes;  // by session
+  std::map<uint64_t, int> puts_aside;        // by session
   bool lags = false, is_quick = false, begins = true;
   absl::Status tells;
 
@@ -186,6 +191,25 @@ TEST_F(JobTimeTest, WhoIsBehindHasItsTurnsAndIsHandedOutOnceForEach) {
     Turn();
     ASSERT_LE(++turns, 2u * 42);
   }
+}
+
+// Others of its session would find it put aside, and be handed back and forth for ever.
+TEST_F(JobTimeTest, AJobThatWasPutAsideGoesOnBeforeOthersOfItsSession) {
+  computer_->puts_aside = {{1, 1}};
+  computer_->takes = {{2, 50 * kMs}};  // longer than was estimated: then it is the other's turn
+  const TransferId first = Post(1).id, second = Post(1).id;
+  queue_.Pump();
+  compute_.RunNext();  // the first one is put aside, and handed again behind the second
+  control_.RunAll();
+  Post(2, 3);
+  queue_.Pump();  // it is taken back: others wait
+  for (int i = 0; i < 100 && !jobs_.empty(); ++i) {
+    compute_.RunNext();
+    control_.RunAll();
+  }
+  EXPECT_THAT(jobs_, IsEmpty());
+  EXPECT_LT(std::find(ran_.begin(), ran_.end(), first),
+            std::find(ran_.begin(), ran_.end(), second));
 }
 
 // As of a GPU, whose runs lag.
@@ -398,6 +422,10 @@ TEST_F(JobTimeTest, AFiringWaitsForItsUsersShareAndTheLaneLooksMeanwhile) {
   EXPECT_FALSE(runner_.Poll());
   EXPECT_FALSE(runner_.Restless());
   EXPECT_EQ(absl::Nanoseconds(ns.load()), 600 * kMs);
+  // Nobody polls once more between a firing and the sleep.
+  batch->Define(3);
+  EXPECT_TRUE(runner_.PrepareToPark());
+  EXPECT_TRUE(runner_.Restless());
   runner_.Disarm(*batch);
 }
 

@@ -322,8 +322,12 @@ absl::Status GpuMachine::Tell() {
   home_.Check();
   if (untold_.empty()) return absl::OkStatus();
   stream_->MakeCurrent();
-  ASSIGN_OR_RETURN(const uint64_t reached, stream_->Reached());
-  while (!untold_.empty() && untold_.front().mark <= reached) {
+  const absl::StatusOr<uint64_t> reached = stream_->Reached();
+  if (!reached.ok()) {
+    untold_.clear();  // no step is told of after its run has failed
+    return reached.status();
+  }
+  while (!untold_.empty() && untold_.front().mark <= *reached) {
     const Untold told = std::move(untold_.front());
     untold_.pop_front();
     told.step_over(told.step);
