@@ -363,6 +363,15 @@ TEST_F(LaggingRunsTest, StepsOfARunThatIsOverBeforeAnybodyLooksAreToldOf) {
   EXPECT_FALSE(runner_.Busy());
 }
 
+TEST_F(LaggingRunsTest, AnErrorInLookingAtTheStepsOfSuchARunIsItsOwn) {
+  computer_->is_quick = true;
+  computer_->tells = Error(absl::StatusCode::kInternal, Reason::kInternal, "look: refused");
+  Run(1, first_);
+  EXPECT_EQ(first_.told, 0);
+  EXPECT_THAT(first_.over, ElementsAre(Is("INTERNAL/INTERNAL", "look: refused")));
+  EXPECT_FALSE(runner_.Busy());
+}
+
 // As one that only posts its receives.
 TEST_F(LaggingRunsTest, OneThatHasQueuedNothingIsChargedNothingOfTheTimeOfOthers) {
   computer_->takes = {{2, 3 * kMs}};

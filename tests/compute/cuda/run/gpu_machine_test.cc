@@ -131,7 +131,9 @@ TEST_F(TierTest, TheFirstRunIsOfTheFirstTierAndALaterOneIsFull) {
   EXPECT_EQ(machine_->loaded(), 1u) << "the first tier is gone";
   EXPECT_EQ(tiers_.counts().compiled, 1u);
   EXPECT_THAT(problems(), IsEmpty());
-  EXPECT_TRUE(MadeOfTiers(program).full()) << "it needs no first tier any more";
+  const GpuProgram known = MadeOfTiers(program);
+  EXPECT_TRUE(known.full()) << "it needs no first tier any more";
+  EXPECT_THAT(known.plan().first_kernels, IsEmpty()) << "nor is one written";
   EXPECT_EQ(tiers_.counts().compiled_first, 1u);
 }
 
