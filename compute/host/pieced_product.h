@@ -3,9 +3,10 @@
 // into pieces of at most kTermsOfLibrary, each a product of its own. Each is added to the f32 sums
 // of those before it; after kPiecesOfSum pieces these are added to sums in f64, and begin anew. So
 // the result is within the bound of docs/numerics.md however many terms there are. Example: 70,000
-// terms are 68 pieces of 1,024 and a rest of 368; the f64 sums are those of 32, 32 and 5 pieces.
-// The library has its fast code for left sides only whose rows lie one behind the other: where that
-// pays, a piece of the left side is copied so before its call. Immutable; any thread runs it.
+// terms are 68 pieces of 1,024 and a rest of 368; the f64 sums are those of eight times 8 pieces,
+// and of 5. The library has its fast code for left sides only whose rows lie one behind the other:
+// where that pays, a piece of the left side is copied so before its call. Immutable; any thread
+// runs it.
 #pragma once
 
 #include <array>
@@ -24,8 +25,11 @@ namespace ferry::compute {
 class PiecedProduct : public LibraryProduct {
  public:
   // Whole pieces of which the products are added up in f32. The rest's product goes to the last
-  // such sum, in addition.
-  static constexpr uint64_t kPiecesOfSum = 32;
+  // such sum, in addition. The library may add the terms of a piece to the sum so far one after the
+  // other, instead of their own sum to it, as it does with bf16 on CPUs with AMX: then so many
+  // pieces are one long sum. Of 32 pieces it loses up to 1.9 times the bound there
+  // (LibrarySumTest).
+  static constexpr uint64_t kPiecesOfSum = 8;
 
   // The product, to f32, of factors of more than kTermsOfLibrary terms. Null if the library has
   // none for the pieces, or if it does not pack all of them where that is asked for.

@@ -94,10 +94,10 @@ class GpuMachine {
   // Runs steps. OK: the run is over, was put aside (`aside` tells), or lags, which it may do if it
   // was begun (begun() has grown). A run that lags is over as soon as over() is not less than
   // begun(), which may be so when Run returns: Tell must be called then too, since its steps may be
-  // untold. A run that has nothing to queue is not begun, and waits for no other. CANCELLED if `may_go_on` said no before a launch. Any
-  // other error of CUDA ends the run; one that means that the GPU is lost ends the process. But for
-  // a run that lags or was not begun, nothing of this and of earlier runs is under way when Run
-  // returns.
+  // untold. A run that has nothing to queue is not begun, and waits for no other. CANCELLED if
+  // `may_go_on` said no before a launch. Any other error of CUDA ends the run; one that means that
+  // the GPU is lost ends the process. But for a run that lags or was not begun, nothing of this and
+  // of earlier runs is under way when Run returns.
   absl::Status Run(const Work& work, Aside& aside);
   // Tells of steps that are over, of runs that lag, or have lagged and are over since. The steps of
   // a run that is over() when Tell is called are all told of when it returns. After an error no

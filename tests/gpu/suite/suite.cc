@@ -41,6 +41,8 @@ std::vector<fc::Program> Listed(Suite suite) {
     }
     case Suite::kWoven:
     case Suite::kBlocks:
+    case Suite::kSmall:
+    case Suite::kLong:
     case Suite::kRandom:
       break;
   }
@@ -53,19 +55,33 @@ SuiteProgram Made(Suite suite, uint64_t number) {
   made.seed = number;
   if (suite == Suite::kWoven) {
     made.program = fc::Simplify(fc::testing::Weaver(number, number % 3 == 0 ? 24 : 4).Make());
-  } else if (suite == Suite::kBlocks) {
-    made.seed = kRandomPrograms + number;
-    made.program = RandomProgram(made.seed, {25, 24, false});
-  } else {
-    made.options.code = {1, 1};  // fast to compile
-    made.program = RandomProgram(number, {12, 5, false});
+    return made;
   }
+  if (suite == Suite::kBlocks) {
+    made.seed = 2000 + number;
+    made.program = RandomProgram(made.seed, {25, 24, false});
+    return made;
+  }
+  made.options.code = {1, 1};  // fast to compile
+  if (suite == Suite::kLong) made.seed = 1000 + number;
+  const int ops = suite == Suite::kSmall ? 60 : suite == Suite::kLong ? 150 : 12;
+  made.program = RandomProgram(made.seed, {ops, suite == Suite::kLong ? 4 : 5, false});
   return made;
 }
 
 uint64_t SizeOf(Suite suite) {
-  if (suite == Suite::kRandom) return kRandomPrograms;
-  return suite == Suite::kWoven ? 40 : 24;
+  switch (suite) {
+    case Suite::kWoven:
+      return 120;
+    case Suite::kBlocks:
+      return 100;
+    case Suite::kSmall:
+      return 250;
+    case Suite::kLong:
+      return 150;
+    default:
+      return kRandomPrograms;
+  }
 }
 
 }  // namespace

@@ -15,13 +15,17 @@ enum class Suite : uint8_t {
   kTemplates,  // every kernel template, for each type that it takes
   kBytes,      // checksums and deltas
   kNumbers,    // conversions and quotients of single numbers
-  kWoven,      // matrices of one size: fused ops, reductions, loops
-  kBlocks,     // random programs whose kernels take several blocks of threads
-  kRandom,     // random programs of small tensors
+  // The programs of HostProgramTest, tests/compute/host/host_program_test.cc:
+  kWoven,   // matrices of one size: fused ops, reductions, loops
+  kBlocks,  // random programs whose kernels take several blocks of threads
+  kSmall,   // random programs of 60 ops
+  kLong,    // random programs of 150 ops
+  kRandom,  // random programs of 12 ops
 };
 inline constexpr Suite kSuites[] = {Suite::kTemplates, Suite::kBytes,  Suite::kNumbers,
-                                    Suite::kWoven,     Suite::kBlocks, Suite::kRandom};
-// How many random programs there are.
+                                    Suite::kWoven,     Suite::kBlocks, Suite::kSmall,
+                                    Suite::kLong,      Suite::kRandom};
+// How many random programs of 12 ops there are.
 inline constexpr uint64_t kRandomPrograms = 2000;
 
 struct SuiteProgram {
