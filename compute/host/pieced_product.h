@@ -25,10 +25,9 @@ namespace ferry::compute {
 class PiecedProduct : public LibraryProduct {
  public:
   // Whole pieces of which the products are added up in f32. The rest's product goes to the last
-  // such sum, in addition. The library may add the terms of a piece to the sum so far one after the
-  // other, instead of their own sum to it, as it does with bf16 on CPUs with AMX: then so many
-  // pieces are one long sum. Of 32 pieces it loses up to 1.9 times the bound there
-  // (LibrarySumTest).
+  // such sum, in addition. The library may add a piece to the sum so far in blocks of a few terms,
+  // and round each time, as it does with bf16 on CPUs with AMX. Of 32 pieces that loses up to 1.9
+  // times the bound, of 16 up to 0.6 (LibrarySumTest).
   static constexpr uint64_t kPiecesOfSum = 8;
 
   // The product, to f32, of factors of more than kTermsOfLibrary terms. Null if the library has
