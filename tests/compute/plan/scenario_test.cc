@@ -65,40 +65,22 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "compute/passes/passes.h"
 #include "compute/plan/plan.h"
 #include "compute/program/fingerprint.h"
-#include "compute/program/text.h"
-#include "compute/program/verify.h"
+#include "tests/compute/plan/planned.h"
 
 namespace ferry::compute {
 namespace {
 
+using testing::PlanOf;
+using testing::StepsOf;
+
 constexpr char kHead[] =
-    "program 1\nbuffer @x read 1024\nbuffer @w read 1024\nbuffer @v read 1024\n"
+    "buffer @x read 1024\nbuffer @w read 1024\nbuffer @v read 1024\n"
     "buffer @y write 1024\nbuffer @z write 1024\nbuffer @u write 1024\nbuffer @r write 64\n"
     "%x = input @x : f32[16,16]\n%w = input @w : f32[16,16]\n%v = input @v : f32[16,16]\n";
 
-Plan PlanAfterHead(const std::string& text) {
-  const ParsedText parsed = Parse(kHead + text);
-  for (const TextProblem& problem : parsed.problems) {
-    ADD_FAILURE() << problem.line << ": " << problem.text;
-  }
-  EXPECT_EQ(ToStatus(parsed.program, Verify(parsed.program)), absl::OkStatus());
-  auto plan = MakePlan(Simplify(parsed.program));
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return *std::move(plan);
-}
-
-// "kernel a, product b".
-std::string StepsIn(const Plan& plan) {
-  std::string text;
-  for (const Step& step : plan.steps) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", kStepNames[static_cast<size_t>(step.kind)],
-                    " ", step.label);
-  }
-  return text;
-}
+Plan PlanAfterHead(const std::string& text) { return PlanOf(kHead + text); }
 
 constexpr char kProduct[] = "%p = dot_general %x, %w lhs_contract=[1] rhs_contract=[0] \"p\"\n";
 
@@ -107,7 +89,7 @@ TEST(ScenarioTest, AProducerOfTwoProductsIsMadeOnce) {
       "%n = negate %x \"n\"\n%p = dot_general %n, %w lhs_contract=[1] rhs_contract=[0] \"p\"\n"
       "%q = dot_general %n, %v lhs_contract=[1] rhs_contract=[0] \"q\"\n"
       "store @y, %p\nstore @z, %q\n");
-  EXPECT_EQ(StepsIn(plan), "kernel n, product p, product q");
+  EXPECT_EQ(StepsOf(plan), "kernel n, product p, product q");
   EXPECT_EQ(plan.slots.size(), 1u);
 }
 
@@ -116,17 +98,17 @@ TEST(ScenarioTest, AProductAndItsStatistic) {
       absl::StrCat(kProduct,
                    "%a = tanh %p \"a\"\nstore @y, %a\n%s = multiply %p, %p \"s\"\n"
                    "%t = reduce %s reduction=sum dimensions=[1] \"t\"\nstore @r, %t\n"));
-  EXPECT_EQ(StepsIn(plan), "product p+a+s, kernel t");
+  EXPECT_EQ(StepsOf(plan), "product p+a+s, kernel t");
 }
 
 TEST(ScenarioTest, OutputsInAnyOrderAndMoreThanOnce) {
   const Plan plan = PlanAfterHead(absl::StrCat(kProduct,
                                                "%d = multiply %p, %v \"d\"\n%s = add %p, %p \"s\"\n"
                                                "store @z, %s\nstore @u, %p\nstore @y, %d\n"));
-  EXPECT_EQ(StepsIn(plan), "product p+s+d");
+  EXPECT_EQ(StepsOf(plan), "product p+s+d");
   const Plan again =
       PlanAfterHead(absl::StrCat(kProduct, "store @z, %p\nstore @u, %p\nstore @y, %p\n"));
-  EXPECT_EQ(StepsIn(again), "product p");
+  EXPECT_EQ(StepsOf(again), "product p");
 }
 
 TEST(ScenarioTest, ATrivialEpilogueIsNone) {
@@ -145,7 +127,7 @@ TEST(ScenarioTest, AnUnrelatedStoreIsAKernelOfItsOwn) {
   const Plan plan = PlanAfterHead(absl::StrCat(
       kProduct, "%r = abs %p \"r\"\nstore @y, %r\n%n = tanh %v \"n\"\nstore @z, %n\n"));
   ASSERT_EQ(plan.steps.size(), 2u);
-  EXPECT_EQ(StepsIn(plan), "product p+r, kernel n");
+  EXPECT_EQ(StepsOf(plan), "product p+r, kernel n");
   EXPECT_TRUE(plan.steps[1].after.empty());
 }
 
@@ -154,7 +136,7 @@ TEST(ScenarioTest, ADynamicSliceIsAKernelOfItsOwn) {
   const Plan plan = PlanAfterHead(
       "%i = constant splat=3 : i32[]\n%b = barrier %i\n"
       "%s = dynamic_slice %x, %b, %b sizes=[4,4] \"s\"\n%t = tanh %s \"t\"\nstore @r, %t\n");
-  EXPECT_EQ(StepsIn(plan), "kernel s, kernel t");
+  EXPECT_EQ(StepsOf(plan), "kernel s, kernel t");
 }
 
 }  // namespace
