@@ -25,9 +25,9 @@ namespace ferry::compute {
 class PiecedProduct : public LibraryProduct {
  public:
   // Whole pieces of which the products are added up in f32. The rest's product goes to the last
-  // such sum, in addition. The library may add a piece to the sum so far in blocks of a few terms,
-  // and round each time, as it does with bf16 on CPUs with AMX. Of 32 pieces that loses up to 1.9
-  // times the bound, of 16 up to 0.6 (LibrarySumTest).
+  // such sum, in addition. Not more: with bf16 on a CPU with AMX, oneDNN 2.6.3, LibrarySumTest
+  // loses 1.9 times what the bound allows with 32 pieces, 0.6 with 16, and 0.01 with 8. A likely
+  // cause, not shown: the library adds a piece to the sum so far in blocks, and rounds each time.
   static constexpr uint64_t kPiecesOfSum = 8;
 
   // The product, to f32, of factors of more than kTermsOfLibrary terms. Null if the library has

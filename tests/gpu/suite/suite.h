@@ -20,6 +20,7 @@ enum class Suite : uint8_t {
   kBlocks,  // random programs whose kernels take several blocks of threads
   kSmall,   // random programs of 60 ops
   kLong,    // random programs of 150 ops
+  // Of no test of the CPU:
   kRandom,  // random programs of 12 ops
 };
 inline constexpr Suite kSuites[] = {Suite::kTemplates, Suite::kBytes,  Suite::kNumbers,
