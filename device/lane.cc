@@ -31,6 +31,9 @@ namespace {
 // A busy poller is asked again for this long before the lane parks, whatever the spin budget: what
 // it waits for is in flight, and sleeping between the pieces of one message halves its bandwidth.
 constexpr absl::Duration kPollerSpin = absl::Microseconds(50);
+// How often a lane that does not park looks at the descriptors that a parked one sleeps on.
+constexpr absl::Duration kListen = absl::Milliseconds(1);
+constexpr int kEvents = 16;  // that one look takes
 
 void Relax() {
 #if defined(__x86_64__)
@@ -87,6 +90,7 @@ struct Lane::Impl {
   absl::flat_hash_map<uint32_t*, Heard> heard;  // by the flag
   std::vector<std::pair<TransferId, Place>> reached;
   size_t silent_words = 0;
+  absl::Time listened = absl::InfinitePast();  // the last look at the descriptors
   std::thread thread;
 
   bool Listen(int fd, uint32_t events, Poller* poller) {
@@ -258,6 +262,23 @@ struct Lane::Impl {
     if (std::find(pollers.begin(), pollers.end(), poller) != pollers.end()) poller->Poll();
   }
 
+  void PollReady(const epoll_event* events, int ready) {
+    for (int i = 0; i < ready; ++i) PollIfThere(static_cast<Poller*>(events[i].data.ptr));
+  }
+
+  // A poller without work is not polled until its descriptor is readable. Park() sees that; a lane
+  // whose other pollers keep it from parking sees it here.
+  bool ListenWithoutParking() {
+    const absl::Time now = MonotonicNow();
+    if (now < listened + kListen) return false;
+    listened = now;
+    epoll_event events[kEvents];
+    const int ready = epoll_wait(epoll.get(), events, kEvents, 0);
+    FERRY_CHECK(ready >= 0 || errno == EINTR);
+    PollReady(events, ready);
+    return ready > 0;
+  }
+
   // Sleeps until something may be there. Every source is told first and looked at once more
   // afterwards, so that what came in between is not slept through. False if it only was time to
   // look.
@@ -279,19 +300,18 @@ struct Lane::Impl {
       MutexLock lock(mutex);
       sleep = sleeping = queue.empty() && !stopping;
     }
-    epoll_event events[16];
+    epoll_event events[kEvents];
     int ready = 0;
     if (sleep) {
-      ready = Sleep(events, 16, deaf);
+      ready = Sleep(events, kEvents, deaf);
       FERRY_CHECK(ready >= 0 || errno == EINTR);
+      listened = MonotonicNow();
       MutexLock lock(mutex);
       sleeping = false;
     }
     for (auto& [parked, entry] : heard) __atomic_fetch_sub(parked, 1, __ATOMIC_SEQ_CST);
     for (Poller* poller : unready) PollIfThere(poller);
-    for (int i = 0; i < ready; ++i) {
-      PollIfThere(static_cast<Poller*>(events[i].data.ptr));
-    }
+    PollReady(events, ready);
     return !sleep || ready > 0;
   }
 
@@ -304,6 +324,7 @@ struct Lane::Impl {
       if (!RunTasks(&progress)) break;
       progress |= PollPollers();
       progress |= PollWords();
+      progress |= ListenWithoutParking();
       if (progress) {
         idle_since = absl::InfiniteFuture();
         continue;

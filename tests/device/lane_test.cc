@@ -299,9 +299,10 @@ class CountingPoller : public Poller {
  public:
   bool Poll() override {
     polls_.fetch_add(1);
-    return false;
+    return progress_;
   }
   bool Busy() const override { return busy_; }
+  bool progress_ = false;
   std::atomic<uint64_t> polls_{0};
   std::atomic<bool> busy_{true};
 };
@@ -316,6 +317,27 @@ TEST_P(LaneTest, PollsWithoutDescriptorWhileBusy) {
   lane_.RunAndWait([] {});
   EXPECT_EQ(poller.polls_.load(), before);
   lane_.RunAndWait([&] { lane_.RemovePoller(&poller); });
+}
+
+// A lane that another poller keeps from parking, by its progress or because it may spin.
+TEST_P(LaneTest, HearsAPollersDescriptorWhileItDoesNotPark) {
+  for (const bool progress : {false, true}) {
+    CountingPoller working;
+    working.progress_ = progress;
+    FdPoller idle;
+    lane_.RunAndWait([&] {
+      lane_.AddPoller(&working);
+      lane_.AddPoller(&idle);
+    });
+    for (uint64_t i = 0; i < 10; ++i) {
+      eventfd_write(idle.fd_.get(), 1);
+      for (uint64_t now; (now = idle.seen_.load()) <= i;) idle.seen_.wait(now);
+    }
+    lane_.RunAndWait([&] {
+      lane_.RemovePoller(&working);
+      lane_.RemovePoller(&idle);
+    });
+  }
 }
 
 // With a watch, a busy poller and nothing happening the lane's own clock stands still.

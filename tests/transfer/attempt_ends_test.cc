@@ -183,6 +183,16 @@ TEST_F(AttemptEndsTest, AGroupThatIsLateAtTheFollowerFirstIsLateHereOnce) {
   EXPECT_EQ(ReasonOf(group.why), Reason::kExecuting);
 }
 
+TEST_F(AttemptEndsTest, AGroupThatHasEndedHereIsEndedWhereItIsStillLate) {
+  Open();
+  const uint64_t id = Add(1).id;
+  const absl::Status late = Error(absl::StatusCode::kDeadlineExceeded, Reason::kExecuting, "late");
+  EXPECT_TRUE(ends_.OnGroupFailed(kFollowerEnd, {kEnded, 1, 1, late}));
+  groups_.Erase(id);
+  EXPECT_TRUE(ends_.OnGroupFailed(kFollowerEnd, {kEnded, 1, 1, late}));
+  EXPECT_THAT(Said<AttemptOver>(), SizeIs(1));
+}
+
 TEST_F(AttemptEndsTest, TheLeaderEndsWhatTheFollowerSaysHasFailed) {
   Open();
   GroupRecord& group = Add(1);
@@ -261,6 +271,24 @@ TEST_F(AttemptEndsFollowerTest, SaysWhatItSeesAndWaitsForTheLeadersWord) {
   EXPECT_THAT(Take<CommunicatorEnd>(), SizeIs(1));
   EXPECT_THAT(out_.messages, IsEmpty());  // an abort needs no answer
   EXPECT_FALSE(ends_.OnAttemptOver(kLeaderEnd, {kEnded, 1, 1, failed[0].status}));
+}
+
+// The leader's half may end well after it was told.
+TEST_F(AttemptEndsFollowerTest, SaysThatAGroupIsLateAgainAndAgain) {
+  Open();
+  GroupRecord& group = Add(1);
+  for (int time = 0; time < 3; ++time) {
+    now_ += options_.group_deadline;
+    EXPECT_TRUE(ends_.OnTime());
+    EXPECT_FALSE(ends_.OnTime());
+    const std::vector<GroupFailed> failed = Said<GroupFailed>();
+    ASSERT_THAT(failed, SizeIs(1));
+    EXPECT_EQ(failed[0].number, 1u);
+    EXPECT_EQ(ReasonOf(failed[0].status), Reason::kExecuting);
+    EXPECT_TRUE(group.why.ok());
+  }
+  EXPECT_TRUE(ends_.OnAttemptOver(kLeaderEnd, {kEnded, 1, 1, absl::InternalError("it is over")}));
+  EXPECT_EQ(groups_.NextTimer(), Deadlines::kNever);
 }
 
 TEST_F(AttemptEndsFollowerTest, ClosesWhenNoGroupIsOnTheAttempt) {

@@ -6,6 +6,7 @@
 // Home: the lane. Owner: UcxTransport; UcxEndpoints calls. Owns channels and workers.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,6 +48,11 @@ class UcxChannels {
   absl::Status Add(const std::string& kind, UcxWorker::Settings settings);
   // They stay where they are.
   const std::vector<std::unique_ptr<UcxChannel>>& all() const { return channels_; }
+  // Whether no channel has a worker any more.
+  bool all_gone() const {
+    return std::none_of(channels_.begin(), channels_.end(),
+                        [](const auto& channel) { return channel->worker != nullptr; });
+  }
   // The channel for peers of that kind: null if there is none, nor will be.
   UcxChannel* Find(const std::string& kind) const;
 

@@ -156,10 +156,14 @@ bool UcxEndpoints::CloseOverdue(UcxChannel& channel) {
          /*queued=*/false);
     CountClosing(*link);
   }
-  if (!channel.forceable && channel.leaving.empty() && !channel.draining) {
-    channels_.SetClosed(channel, false);
-  }
+  OpenAddress(channel);
   return any;
+}
+
+void UcxEndpoints::OpenAddress(UcxChannel& channel) {
+  if (channel.forceable || channel.draining || !channel.leaving.empty()) return;
+  channels_.SetClosed(channel, false);
+  if (moved_) moved_(std::nullopt);
 }
 
 bool UcxEndpoints::CloseFailed() {
@@ -256,8 +260,10 @@ void UcxEndpoints::Forget(UcxChannel& channel) {
 void UcxEndpoints::Drop(Links::iterator link, const absl::Status& why) {
   Fail(*link->second, why, /*queued=*/true);
   if (UcxChannel* const channel = link->second->channel; channel != nullptr) {
-    std::erase_if(channel->leaving,
-                  [&](const UcxLeaving& entry) { return entry.link == link->second.get(); });
+    const auto left = std::erase_if(channel->leaving, [&](const UcxLeaving& entry) {
+      return entry.link == link->second.get();
+    });
+    if (left > 0) OpenAddress(*channel);
     old_links_.push_back(std::move(link->second));
   }
   links_.erase(link);

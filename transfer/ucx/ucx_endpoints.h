@@ -85,6 +85,9 @@ class UcxEndpoints {
   // When the first of these ops must have returned; infinite: there is none, or force was used.
   absl::Time LeaveBy(const UcxDeviceLink& link) const;
   void Drop(Links::iterator link, const absl::Status& why);
+  // Peers are told of the channel's address again if no link of the channel has ops to be looked
+  // after any more.
+  void OpenAddress(UcxChannel& channel);
 
   const UcxApi& api_;
   UcxOps& ops_;

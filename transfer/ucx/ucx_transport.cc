@@ -232,6 +232,10 @@ void UcxTransport::RemovePeer(PeerId peer, const absl::Status& why) {
 void UcxTransport::Launch(std::vector<TransportOp> ops) {
   FERRY_CHECK(impl_->lane.IsCurrent());
   for (TransportOp& op : ops) impl_->Start(std::move(op));
+  // A worker's Poll() answers; without any worker nobody polls.
+  if (impl_->ops.has_results() && impl_->channels.all_gone()) {
+    impl_->lane.Post([impl = impl_.get()] { impl->ops.Answer(); });
+  }
 }
 
 void UcxTransport::Abort(TransferId transfer, uint32_t attempt, const absl::Status& why) {
