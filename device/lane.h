@@ -2,7 +2,8 @@
 // A lane is one device's thread: the only thread that launches and polls transfers of that device.
 // It runs posted tasks, polls its pollers, and looks at the 'defined' words that transfers wait
 // for. With nothing to poll it parks in epoll. What wakes it then: its own eventfd, the pollers'
-// descriptors, and the doorbells of sessions whose words it watches. Home: the lane itself, except
+// descriptors, and the doorbells of sessions whose words it watches. A lane that does not park
+// looks at the pollers' descriptors every millisecond. Home: the lane itself, except
 // that Executor's functions, RunAndWait(), CpuTime(), Stop() and the destructor are for any thread.
 #pragma once
 
@@ -24,8 +25,8 @@ class Poller {
   virtual ~Poller() = default;
   // Makes progress; true if anything happened.
   virtual bool Poll() = 0;
-  // True while work is outstanding. A poller without work is not polled, and keeps the lane from
-  // parking only by PrepareToPark().
+  // True while work is outstanding. A poller without work is polled when its descriptor is
+  // readable, and keeps the lane from parking only by PrepareToPark().
   virtual bool Busy() const = 0;
   // True while the poller watches words whose doorbells the lane hears. Poll() then looks at the
   // words in each round, and once more before the lane parks; the lane may park nonetheless.
