@@ -20,14 +20,27 @@ NVIDIA_SMI = """#!/bin/sh
 for i in $(seq "$GPUS"); do echo "GPU $((i - 1)): fake (UUID: GPU-$i-fake)"; done
 """
 
+FAILING_FERRYCTL = """#!/bin/sh
+case "$*" in *"program run"*"--device 1"*) echo "the GPU says no" >&2; exit 7 ;; esac
+exec {} "$@"
+"""
+
 
 class DemoTest(unittest.TestCase):
-    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL, nvrtc=FAKE_NVRTC, visible=None):
+    def run_demo(self, gpus, *arguments, nccl=FAKE_NCCL, nvrtc=FAKE_NVRTC, visible=None, ferryctl=None):
         with tempfile.TemporaryDirectory() as bundle:
             for name in ("demo", "find-nccl"):
                 shutil.copy(os.path.join(ROOT, "tools", name), bundle)
             shutil.copytree(os.path.join(ROOT, "docs", "programs"), os.path.join(bundle, "docs", "programs"))
-            os.symlink(BIN, os.path.join(bundle, "bin"))
+            programs = os.path.join(bundle, "bin")
+            os.mkdir(programs)
+            for name in ("ferryd", "ferryctl"):
+                os.symlink(os.path.join(BIN, name), os.path.join(programs, name))
+            if ferryctl is not None:
+                os.remove(os.path.join(programs, "ferryctl"))
+                with open(os.path.join(programs, "ferryctl"), "w", encoding="utf-8") as file:
+                    file.write(ferryctl)
+                os.chmod(file.name, 0o755)
             tools = os.path.join(bundle, "tools")
             os.mkdir(tools)
             with open(os.path.join(tools, "nvidia-smi"), "w", encoding="utf-8") as file:
@@ -77,6 +90,11 @@ class DemoTest(unittest.TestCase):
         self.assertIn("/nowhere/libnvrtc.so", output)
         self.assertIn("demo: not shown on GPUs, for the reason above; on host devices", output)
         self.assertIn("demo: devices 0 and 2: 1,056 bytes", output)
+
+    def test_a_job_that_fails_on_gpus_fails_the_demo(self):
+        status, output = self.run_demo(1, ferryctl=FAILING_FERRYCTL.format(os.path.join(BIN, "ferryctl")))
+        self.assertEqual(status, 1, output)
+        self.assertIn("the GPU says no\ndemo: the job on GPUs failed\n", output)
 
     def test_gpus_that_are_hidden_do_not_count(self):
         for visible, seen in (("1", 1), ("", 0), ("0,7,1", 1), ("GPU-1,GPU-9", 1), ("-1", 0)):

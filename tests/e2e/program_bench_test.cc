@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/fixtures.h"
@@ -16,18 +17,20 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kDocs[] = FERRY_SOURCE "/docs/programs/";
 
 class ProgramBenchTest : public ClusterTest {
  protected:
   // One node with a host device, 0, and a GPU, 1.
-  void Open() {
+  void Open(const std::vector<std::string>& more = {}) {
     ClusterOptions options;
     options.nodes = 1;
     options.devices = 1;
     options.gpus = 1;
     options.environment = {absl::StrCat("FERRY_DEVICES__NVRTC_LIBRARY=", FakeNvrtcLibrary())};
+    options.environment.insert(options.environment.end(), more.begin(), more.end());
     setenv("FERRY_CUDA_LIBRARY", FakeCudaLibrary(), 1);
     setenv("FERRY_FAKE_CUDA", absl::StrCat("devices=1;seed=", getpid()).c_str(), 1);
     Start(options);
@@ -100,11 +103,28 @@ TEST_F(ProgramBenchTest, APlanForAGpuMarksWhatIsAnEstimateAndWhatWasMeasured) {
   const std::string plan = absl::StrCat("program plan ", kDocs, "scale.program --gpu sm_90a");
   const std::string planned = Ferryctl(plan);
   const std::string measured = Ferryctl(absl::StrCat(plan, " --iterations 2 --device 1"));
-  EXPECT_THAT(measured,
-              AllOf(HasSubstr(planned), HasSubstr("on device 1, 2 runs each\n"),
-                    ContainsRegex("0 estimated: 1024 flops, 0 functions, 6144 bytes, [^;]+; "
-                                  "measured: [^,]+, [0-9.]+ GB/s"),
-                    ContainsRegex("copy of 6144 bytes: measured: ")));
+  EXPECT_THAT(
+      measured,
+      AllOf(HasSubstr(planned), ContainsRegex("on device 1, 2 runs each; gpu sm_90a, [^\n]+\n"),
+            ContainsRegex("0 estimated: 1024 flops, 0 functions, 6144 bytes, [^;]+; "
+                          "measured: [^,]+, [0-9.]+ GB/s"),
+            ContainsRegex("copy of 6144 bytes: measured: ")));
+}
+
+TEST_F(ProgramBenchTest, APlanForAGpuIsMeasuredAsTheDaemonHasIt) {
+  Open({"FERRY_DEVICES__CUBLASLT_LIBRARY=none"});
+  const TemporaryDirectory directory;
+  WriteFile(
+      directory / "product",
+      "program 1\nbuffer @a read 8192\nbuffer @b read 8192\nbuffer @c read_write 16384\n"
+      "%a = input @a : bf16[64,64]\n%b = input @b : bf16[64,64]\n"
+      "%c = dot_general %a, %b lhs_contract=[1] rhs_contract=[0] : f32[64,64]\nstore @c, %c\n");
+  const std::string plan =
+      absl::StrCat("program plan ", directory / "product", " --gpu sm_90a --iterations 2");
+  EXPECT_THAT(Ferryctl(plan), HasSubstr("product cublaslt"));
+  EXPECT_THAT(Ferryctl(absl::StrCat(plan, " --device 1")),
+              AllOf(Not(HasSubstr("product cublaslt")), HasSubstr("0 launch"),
+                    HasSubstr("0 estimated: 524288 flops")));
 }
 
 }  // namespace

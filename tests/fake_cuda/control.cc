@@ -129,6 +129,7 @@ void fake_cuda_get_counts(fake_cuda_counts* counts) {
   counts->launches = state.launches;
   counts->early_launches = state.early_launches;
   counts->shared_bytes = state.shared_bytes;
+  counts->attributes = state.attributes;
   counts->waits = state.waits;
   counts->bytes_copied = state.bytes_copied;
   counts->reservations = state.reserved.size();

@@ -67,6 +67,7 @@ struct fake_cuda_counts {
   uint64_t launches;         // launches of kernels
   uint64_t early_launches;   // those of them that may begin before the kernel ahead of them is over
   uint64_t shared_bytes;     // dynamic shared memory of a block, summed over all launches
+  uint64_t attributes;       // calls that set an attribute of a kernel
   uint64_t waits;            // calls that waited for a stream, a context or an event
   uint64_t pageable_copies;  // copies with host memory that is not registered, so the caller waited
   uint64_t bytes_copied;     // bytes that have arrived

@@ -105,6 +105,7 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_ERROR_NOT_SUPPORTED;
   if (value < 0 || value > (227 << 10)) return CUDA_ERROR_INVALID_VALUE;
   function->most_shared = static_cast<unsigned>(value);
+  ++state.attributes;
   return CUDA_SUCCESS;
 }
 

@@ -168,6 +168,7 @@ struct State {
   std::atomic<uint64_t> copies{0}, batches{0}, pageable{0}, bytes_copied{0}, launches{0}, waits{0};
   std::atomic<uint64_t> early_launches{0};
   std::atomic<uint64_t> shared_bytes{0};
+  std::atomic<uint64_t> attributes{0};
 };
 
 State& Get();

@@ -159,7 +159,8 @@ class ProgramCommand : public Command {
     CLI::App* run =
         app.add_subcommand("run", "Runs it over files, in this process or by the daemon");
     run->add_flag("--daemon", daemon_, "By the daemon, as a client's job");
-    run->add_option("--device", by_daemon_.device, "The daemon's host device (its first one)")
+    run->add_option("--device", by_daemon_.device,
+                    "With --daemon: the daemon's device, a host's or a GPU (its first host device)")
         ->check(IdFrom<int64_t>("ferryctl devices"));
     run->add_option("--send", by_daemon_.sends,
                     "NAME=DEVICE:KEY: the daemon sends what a buffer becomes");
@@ -328,10 +329,15 @@ class ProgramCommand : public Command {
   absl::StatusOr<std::string> GpuPlanText(const Globals& globals,
                                           const compute::Program& program) const {
     ASSIGN_OR_RETURN(const compute::GpuArch arch, compute::GpuArchOf(*gpu_));
+    if (measured_on_) return MeasuredGpuPlanText(globals, program, arch);
     ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch));
-    if (compile_) return CompiledKernelsText(plan, compiling_);
-    std::string text = compute::ToText(plan, source_);
-    if (!measured_on_) return text;
+    return compile_ ? CompiledKernelsText(plan, compiling_) : compute::ToText(plan, source_);
+  }
+
+  // The plan is that of the daemon's GPU, which may have no library for products.
+  absl::StatusOr<std::string> MeasuredGpuPlanText(const Globals& globals,
+                                                  const compute::Program& program,
+                                                  const compute::GpuArch& arch) const {
     ASSIGN_OR_RETURN(const DeviceTimes times,
                      BenchOnDevice(globals, program, *measured_on_, iterations_));
     if (!absl::StartsWith(times.target, absl::StrCat("gpu ", arch.name, ","))) {
@@ -340,7 +346,10 @@ class ProgramCommand : public Command {
           absl::StrCat("plan a program: device ", *measured_on_, " is no GPU of ", arch.name,
                        "; the daemon's plan for it ends with '", times.target, "'"));
     }
-    return absl::StrCat(text, "\n", EstimatedAndMeasured(times));
+    compute::GpuOptions options;
+    options.library_products = absl::StrContains(times.target, "products by cuBLASLt");
+    ASSIGN_OR_RETURN(const compute::GpuPlan plan, compute::MakeGpuPlan(program, arch, options));
+    return absl::StrCat(compute::ToText(plan, source_), "\n", EstimatedAndMeasured(times));
   }
 
   static std::string Summary(const compute::Program& program, bool json) {

@@ -380,7 +380,8 @@ std::string ToText(const DeviceTimes& times, bool json) {
 }
 
 std::string EstimatedAndMeasured(const DeviceTimes& times) {
-  std::string text = absl::StrCat("on device ", times.device, ", ", times.runs, " runs each\n");
+  std::string text = absl::StrCat("on device ", times.device, ", ", times.runs, " runs each; ",
+                                  times.target, "\n");
   for (const DeviceTimes::Row& row : times.rows) {
     const uint64_t bytes = BytesMoved(row.cost);
     absl::StrAppend(&text, row.step);

@@ -26,7 +26,7 @@
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
 #include "tests/compute/reference/evaluate.h"
-#include "tests/compute/stored_broadcast.h"
+#include "tests/compute/shaped_programs.h"
 
 namespace ferry::compute {
 namespace {
@@ -249,8 +249,11 @@ TEST(GpuRunTest, NormsWithKeptDimensionsAreOneLaunch) {
   CompareAll(programs);
 }
 
-TEST(GpuRunTest, WhatIsBroadcastMayBeStoredToo) {
-  CompareAll({testing::ParsedProgram(testing::kStoredBroadcast)});
+TEST(GpuRunTest, RowsColumnsAndBuffersAreAsTheReferenceSays) {
+  CompareAll(testing::RowPrograms());
+  CompareAll(testing::ColumnUsePrograms());
+  CompareAll(testing::AcrossPrograms());
+  CompareAll(testing::BufferPrograms());
 }
 TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms()); }
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }

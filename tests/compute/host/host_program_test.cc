@@ -20,7 +20,7 @@
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
-#include "tests/compute/stored_broadcast.h"
+#include "tests/compute/shaped_programs.h"
 
 namespace ferry::compute {
 namespace {
@@ -90,35 +90,12 @@ TEST(HostProgramTest, ABufferIsFreeAfterItsLastUse) {
   EXPECT_GT(early, 100u);
 }
 
-// Rows of a part of a tile, of more than one, of more than are kept; what is done once a row among
-// it.
-TEST(HostProgramTest, WhatIsBroadcastMayBeStoredToo) {
-  EXPECT_EQ(DifferenceOf(testing::ParsedProgram(testing::kStoredBroadcast), 1), "");
-}
-
-TEST(HostProgramTest, RowsOfAnyLength) {
-  for (const std::string dims : {"300,1", "90,7", "3,512", "3,513", "2,8192", "3,9001", "0,5"}) {
-    SCOPED_TRACE(dims);
-    const std::string rows = dims.substr(0, dims.find(','));
-    const std::string text =
-        "program 1\nbuffer @x read 110000\nbuffer @s read 1200\nbuffer @y write 110000\n"
-        "buffer @m write 1200\nbuffer @q write 27100\nbuffer @e write 2000\nbuffer @i write 1200\n"
-        "%x = input @x : f32[" +
-        dims + "]\n%s = input @s : f32[" + rows +
-        "]\n"
-        "%m = reduce %x reduction=max dimensions=[1]\n%t = abs %m\n%u = add %t, %s\n"
-        "%b = broadcast_in_dim %u dimensions=[0] : f32[" +
-        dims +
-        "]\n%y = subtract %x, %b\n"
-        "%n = negate %y\n%i = argmax %x dimension=1 : i32[" +
-        rows +
-        "]\n"
-        "store @y, %n\nstore @m, %u\nstore @i, %i\n"
-        "%q, %e = quantize_block %y block=16 : f8e4m3fn[" +
-        dims + "], f8e8m0fnu[" + rows + "," +
-        std::to_string((std::stoi(dims.substr(dims.find(',') + 1)) + 15) / 16) +
-        "]\nstore @q, %q\nstore @e, %e\n";
-    EXPECT_EQ(DifferenceOf(Parsed(text), 5), "");
+TEST(HostProgramTest, RowsAndBuffersAreAsTheReferenceSays) {
+  for (const Program& program : testing::RowPrograms()) {
+    EXPECT_EQ(DifferenceOf(program, 5), "") << Print(program);
+  }
+  for (const Program& program : testing::BufferPrograms()) {
+    EXPECT_EQ(DifferenceOf(program, 1), "") << Print(program);
   }
 }
 
@@ -227,42 +204,14 @@ TEST(HostProgramTest, TheArenaIsAsLargeAsEstimated) {
   EXPECT_GT(with_slots, 50);
 }
 
-// Each elementwise op of each of its types, over more than a tile and less than one.
 TEST(HostProgramTest, EveryElementwiseOpOfEveryType) {
-  int programs = 0;
-  for (size_t i = 0; i < kOps; ++i) {
-    const auto op = static_cast<Op>(i);
-    const OpInfo& info = InfoOf(op);
-    if (op < Op::kAdd || op > Op::kFma) continue;
-    for (size_t j = 0; j < kDTypes; ++j) {
-      const auto type = static_cast<DType>(j);
-      if (!Contains(info.dtypes, type)) continue;
-      for (const int64_t elements : {1, 700}) {
-        Program program;
-        std::vector<ValueId> operands;
-        for (size_t k = 0; k < info.operands.least; ++k) {
-          program.buffers.push_back({"in" + std::to_string(k), Access::kRead,
-                                     BytesOf(type, static_cast<uint64_t>(elements))});
-          Node input;
-          input.op = Op::kInput;
-          input.buffers = {static_cast<uint32_t>(k)};
-          operands.push_back(
-              program.Result(program.Append(std::move(input), {TensorType{type, {elements}}})));
-        }
-        Node node;
-        node.op = op;
-        node.operands = operands;
-        program.Append(std::move(node));
-        testing::StoreAll(program);
-        ASSERT_TRUE(Verify(program).empty());
-        ++programs;
-        for (uint64_t seed = 0; seed < 2; ++seed) {
-          ASSERT_EQ(DifferenceOf(program, seed), "") << Print(program);
-        }
-      }
+  const std::vector<Program> programs = testing::ElementwisePrograms();
+  EXPECT_GT(programs.size(), 400u);
+  for (const Program& program : programs) {
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      ASSERT_EQ(DifferenceOf(program, seed), "") << Print(program);
     }
   }
-  EXPECT_GT(programs, 400);
 }
 
 constexpr char kChain[] = R"(program 1
@@ -287,45 +236,9 @@ TEST(HostProgramTest, AChainHasNoIntermediateTensor) {
   EXPECT_LE(made->scratch_bytes(), uint64_t{64} << 10);
 }
 
-// Rows longer than a tile, than a chunk of a reduction, and than one of chunks.
-TEST(HostProgramTest, LongReductionsKeepTheirOrder) {
-  for (const std::string dims : {"3,700", "2,5000", "1,16900", "40,3"}) {
-    SCOPED_TRACE(dims);
-    EXPECT_EQ(DifferenceOf(Parsed("program 1\nbuffer @x read 80000\nbuffer @y write 256\n"
-                                  "%x = input @x : bf16[" +
-                                  dims + "]\n%a = convert %x : f32[" + dims +
-                                  "]\n%n = negate %a\n"
-                                  "%s = reduce %n reduction=sum dimensions=[1]\nstore @y, %s\n"),
-                           3),
-              "");
-  }
-}
-
-TEST(HostProgramTest, AnInPlaceChainReadsBeforeItWrites) {
-  const char text[] =
-      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[2048]\n"
-      "%y = negate %x\nstore @x, %y\n";
-  EXPECT_EQ(DifferenceOf(Parsed(text), 1), "");
-  // What is reversed is not where it was.
-  const char reversed[] =
-      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[2048]\n"
-      "%y = reverse %x dimensions=[0]\n%z = negate %y\nstore @x, %z\n";
-  EXPECT_EQ(DifferenceOf(Parsed(reversed), 1), "");
-  const char shifted[] =
-      "program 1\nbuffer @x read_write 8192 donated\n%x = input @x : f32[1024]\n"
-      "%y = negate %x\nstore @x, %y offset=4\n";
-  EXPECT_EQ(DifferenceOf(Parsed(shifted), 1), "");
-}
-
-// What nothing is written to is 0, or all ones if it is to be noticed: so is scratch then.
+// Scratch is all ones, too, where what nothing is written to is to be noticed.
 TEST(HostProgramTest, WhatIsEmptyIsNobodysData) {
-  const char text[] =
-      "program 1\nbuffer @y write 16\nbuffer @z write 3\n%a = constant splat=2 : f32[2]\n"
-      "%e = empty : f32[2]\n%c = concatenate %e, %a dimension=0\n%d = add %c, %c\n"
-      "store @y, %d\n%b = constant splat=false : bool[1]\n%f = empty : bool[2]\n"
-      "%g = concatenate %f, %b dimension=0\nstore @z, %g\n";
-  const Program program = Parsed(text);
-  EXPECT_EQ(DifferenceOf(program, 1), "");
+  const Program program = Parsed(testing::kEmptied);
   for (const bool poison : {false, true}) {
     const absl::StatusOr<HostProgram> made =
         HostProgram::Make(program, {.threads = 1, .poison = poison});

@@ -10,9 +10,12 @@
 #include "tests/compute/cuda/runs/byte_programs.h"
 #include "tests/compute/cuda/runs/kernel_programs.h"
 #include "tests/compute/cuda/runs/number_programs.h"
+#include "tests/compute/keepdims.h"
+#include "tests/compute/parsed_program.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_runs.h"
 #include "tests/compute/program_weaver.h"
+#include "tests/compute/shaped_programs.h"
 
 namespace ferry::testing {
 namespace {
@@ -25,6 +28,14 @@ fc::Program RandomProgram(uint64_t seed, const fc::testing::GeneratorOptions& op
   return seed % 4 == 0 ? fc::Simplify(program) : program;
 }
 
+std::vector<fc::Program> Joined(std::vector<std::vector<fc::Program>> parts) {
+  std::vector<fc::Program> programs;
+  for (std::vector<fc::Program>& part : parts) {
+    for (fc::Program& program : part) programs.push_back(std::move(program));
+  }
+  return programs;
+}
+
 // The programs of a suite that is listed; none of one whose programs are made one by one.
 std::vector<fc::Program> Listed(Suite suite) {
   switch (suite) {
@@ -32,10 +43,19 @@ std::vector<fc::Program> Listed(Suite suite) {
       return fc::testing::KernelPrograms();
     case Suite::kBytes:
       return fc::testing::BytePrograms();
-    case Suite::kNumbers: {
-      std::vector<fc::Program> programs = fc::testing::ConversionPrograms();
-      for (fc::Program& program : fc::testing::QuotientPrograms()) {
-        programs.push_back(std::move(program));
+    case Suite::kNumbers:
+      return Joined({fc::testing::ConversionPrograms(), fc::testing::QuotientPrograms()});
+    case Suite::kShapes:
+      return Joined({fc::testing::ElementwisePrograms(), fc::testing::RowPrograms(),
+                     fc::testing::ColumnPrograms(), fc::testing::MadeColumnPrograms(),
+                     fc::testing::ArgmaxPrograms(), fc::testing::ColumnUsePrograms(),
+                     fc::testing::TransposePrograms(), fc::testing::AcrossPrograms(),
+                     fc::testing::BufferPrograms()});
+    case Suite::kNorms: {
+      std::vector<fc::Program> programs;
+      for (const auto& norm : fc::testing::KeepdimsPrograms()) {
+        programs.push_back(fc::testing::ParsedProgram(norm.text));
+        programs.push_back(fc::Simplify(programs.back()));
       }
       return programs;
     }
@@ -98,6 +118,7 @@ void ForEachProgram(Suite suite, uint64_t first, uint64_t count,
     } else {
       made.program = std::move(listed[number]);
       made.seed = number;
+      made.small = suite == Suite::kNorms;
     }
     made.options.library_products = false;
     if (!act(made)) return;

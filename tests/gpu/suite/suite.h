@@ -15,23 +15,26 @@ enum class Suite : uint8_t {
   kTemplates,  // every kernel template, for each type that it takes
   kBytes,      // checksums and deltas
   kNumbers,    // conversions and quotients of single numbers
-  // The programs of HostProgramTest, tests/compute/host/host_program_test.cc:
+  // The programs of the CPU's tests in tests/compute/host, above all of host_program_test.cc:
   kWoven,   // matrices of one size: fused ops, reductions, loops
   kBlocks,  // random programs whose kernels take several blocks of threads
   kSmall,   // random programs of 60 ops
   kLong,    // random programs of 150 ops
+  kShapes,  // tests/compute/shaped_programs.h, of which columns_test.cc has some
+  kNorms,   // softmax and norms as JAX prints them: keepdims_test.cc
   // Of no test of the CPU:
   kRandom,  // random programs of 12 ops
 };
-inline constexpr Suite kSuites[] = {Suite::kTemplates, Suite::kBytes,  Suite::kNumbers,
-                                    Suite::kWoven,     Suite::kBlocks, Suite::kSmall,
-                                    Suite::kLong,      Suite::kRandom};
+inline constexpr Suite kSuites[] = {
+    Suite::kTemplates, Suite::kBytes, Suite::kNumbers, Suite::kWoven, Suite::kBlocks,
+    Suite::kSmall,     Suite::kLong,  Suite::kShapes,  Suite::kNorms, Suite::kRandom};
 // How many random programs of 12 ops there are.
 inline constexpr uint64_t kRandomPrograms = 2000;
 
 struct SuiteProgram {
   compute::Program program;
-  uint64_t seed = 0;  // of the buffers' contents at first
+  uint64_t seed = 0;   // of the buffers' contents at first
+  bool small = false;  // floating numbers of the contents are from 0 to 1.5, and no NaN
   compute::GpuOptions options;
 };
 

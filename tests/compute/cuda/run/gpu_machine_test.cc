@@ -310,6 +310,23 @@ TEST_F(GpuMachineTest, ItHoldsTheContextUntilItIsClosed) {
   EXPECT_EQ(ValueOf(memory, 1), 2);
 }
 
+TEST_F(GpuMachineTest, AKernelsAttributesAreSetOnce) {
+  const Program program = Steps(3);
+  const GpuProgram made = Made(program);
+  Memory memory = Bind(made, Ones(program));
+  std::vector<uint64_t> set;
+  for (int run = 0; run < 3; ++run) {
+    fake_cuda_counts before, after;
+    fake_cuda_get_counts(&before);
+    GpuMachine::Aside aside;
+    ASSERT_TRUE(Run(made, memory, aside).ok());
+    fake_cuda_get_counts(&after);
+    EXPECT_EQ(after.launches - before.launches, 3u);
+    set.push_back(after.attributes - before.attributes);
+  }
+  EXPECT_EQ(set, (std::vector<uint64_t>{made.plan().kernels.size(), 0, 0}));
+}
+
 // It is asked at each launch: kernels that have the GPU's memory to themselves take it all.
 TEST_F(GpuMachineTest, KernelsLeaveRoomForCopiesOfWhatARunReceives) {
   const Program program = Steps(1);
