@@ -171,7 +171,15 @@ bool IsMatrices(const TensorType& type, const std::vector<int64_t>& batch,
 class MoveJoiner {
  public:
   explicit MoveJoiner(const Program& program)
-      : program_(program), fixed_(FixedOps(program)), copier_(program) {}
+      : program_(program),
+        fixed_(FixedOps(program)),
+        uses_(program.types.size()),
+        copier_(program) {
+    for (const Node& node : program.nodes) {
+      for (const ValueId operand : node.operands) ++uses_[operand];
+      for (const ValueId yielded : node.yielded) ++uses_[yielded];
+    }
+  }
 
   Program Run() {
     return copier_.Run([&](OpIndex index) { Copy(index); });
@@ -186,8 +194,12 @@ class MoveJoiner {
     if (!fixed_[index] && old.op == Op::kDotGeneral) {
       for (const size_t side : {0, 1}) JoinFactor(node, side);
     }
+    if (old.op == Op::kRepeat) converts_.clear();  // a body does once a trip what is put there
     if (fixed_[index] || !IsJoined(old.op)) {
-      copier_.Put(index, std::move(node));
+      const OpIndex put = copier_.Put(index, std::move(node));
+      if (!fixed_[index] && old.op == Op::kConvert && uses_[old.first_result] == 1) {
+        converts_[copier_.to().Result(put)] = put;
+      }
       return;
     }
     const TensorType& type = program_.types[old.first_result];
@@ -222,9 +234,13 @@ class MoveJoiner {
     node.attributes = std::move(joined->attributes);
   }
 
-  // Makes a product of a transpose one of what is transposed.
+  // Makes a product of a transpose one of what is transposed, also if the transpose is converted on
+  // the way, for this product alone.
   void JoinFactor(Node& product, size_t side) {
-    const auto at = moves_.find(product.operands[side]);
+    const auto convert = converts_.find(product.operands[side]);
+    const bool converts = convert != converts_.end();
+    const auto at = moves_.find(converts ? copier_.to().nodes[convert->second].operands[0]
+                                         : product.operands[side]);
     if (at == moves_.end()) return;
     const Node& transpose = copier_.to().nodes[at->second];
     if (transpose.op != Op::kTranspose) return;
@@ -246,13 +262,27 @@ class MoveJoiner {
     for (const size_t i : {0, 1}) {
       if (!moved[i].empty()) product.attributes.Set(lists[i], std::move(moved[i]));
     }
-    product.operands[side] = transpose.operands[0];
+    const ValueId from = transpose.operands[0];
+    product.operands[side] = converts ? Converted(convert->second, from) : from;
+  }
+
+  // `from`, converted as the copy's op `convert` does.
+  ValueId Converted(OpIndex convert, ValueId from) {
+    Node node = copier_.to().nodes[convert];
+    node.operands = {from};
+    TensorType type = TypeOf(from);
+    type.dtype = TypeOf(copier_.to().Result(convert)).dtype;
+    return copier_.to().Result(copier_.to().Append(std::move(node), {std::move(type)}));
   }
 
   const Program& program_;
   const std::vector<bool> fixed_;
+  std::vector<uint32_t> uses_;  // by value of the program: how many operands it is
   Copier copier_;
   std::map<ValueId, OpIndex> moves_;  // of the copy: values that may be gone round, by their ops
+  // Of the copy and of the body that is being copied: values of one use, by the converts that make
+  // them.
+  std::map<ValueId, OpIndex> converts_;
 };
 
 }  // namespace
