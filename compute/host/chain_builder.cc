@@ -177,8 +177,10 @@ class Joiner {
 
   void Close() {
     if (chain_.chain.empty()) return;
-    // The store rounds itself.
-    if (chain_.chain.back().code == ChainCode::kRound) chain_.chain.pop_back();
+    // A store of bf16 rounds itself. One of f32 does not: the bf16 was converted back.
+    if (type_ == DType::kBF16 && chain_.chain.back().code == ChainCode::kRound) {
+      chain_.chain.pop_back();
+    }
     Add(ChainCode::kStore, at_hand_, type_);
     made_.push_back(std::move(chain_));
     chain_ = TileOp();

@@ -176,8 +176,12 @@ class MoveJoiner {
         uses_(program.types.size()),
         copier_(program) {
     for (const Node& node : program.nodes) {
-      for (const ValueId operand : node.operands) ++uses_[operand];
-      for (const ValueId yielded : node.yielded) ++uses_[yielded];
+      for (const std::vector<ValueId>* list : {&node.operands, &node.yielded}) {
+        std::vector<ValueId> values = *list;
+        std::sort(values.begin(), values.end());
+        values.erase(std::unique(values.begin(), values.end()), values.end());
+        for (const ValueId value : values) ++uses_[value];
+      }
     }
   }
 
@@ -277,11 +281,11 @@ class MoveJoiner {
 
   const Program& program_;
   const std::vector<bool> fixed_;
-  std::vector<uint32_t> uses_;  // by value of the program: how many operands it is
+  std::vector<uint32_t> uses_;  // by value of the program: how many ops take it
   Copier copier_;
   std::map<ValueId, OpIndex> moves_;  // of the copy: values that may be gone round, by their ops
-  // Of the copy and of the body that is being copied: values of one use, by the converts that make
-  // them.
+  // Of the copy and of the body that is being copied: values that one op takes, by the converts
+  // that make them.
   std::map<ValueId, OpIndex> converts_;
 };
 

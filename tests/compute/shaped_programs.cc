@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -130,6 +131,41 @@ std::vector<Program> ElementwisePrograms() {
         programs.push_back(Elementwise(static_cast<Op>(op), static_cast<DType>(type), elements));
       }
     }
+  }
+  return programs;
+}
+
+std::vector<Program> ChainPrograms() {
+  std::vector<Program> programs;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    std::minstd_rand random(seed);
+    const std::string shape = seed % 3 == 0 ? "[1]" : "[700]";
+    std::string text =
+        "program 1\nbuffer @f read 2800\nbuffer @b read 1400\nbuffer @y write 2800\n";
+    absl::StrAppend(&text, "%f32 = input @f : f32", shape, "\n%bf16 = input @b : bf16", shape,
+                    "\n");
+    std::string type = seed % 2 == 0 ? "f32" : "bf16";
+    std::string last = absl::StrCat("%", type);
+    const uint32_t ops = 2 + seed % 6;
+    for (uint32_t op = 0; op < ops; ++op) {
+      const char* const unary[] = {"negate", "abs", "sqrt"};
+      const char* const binary[] = {"add", "subtract", "multiply", "divide", "maximum", "minimum"};
+      const std::string value = absl::StrCat("%v", op);
+      const auto kind = random() % 8;
+      if (kind < 4) {
+        type = type == "f32" ? "bf16" : "f32";
+        absl::StrAppend(&text, value, " = convert ", last, " : ", type, shape, "\n");
+      } else if (kind < 5) {
+        absl::StrAppend(&text, value, " = ", unary[random() % 3], " ", last, "\n");
+      } else {
+        const std::string other = absl::StrCat("%", type);
+        const bool turned = random() % 2 == 0;
+        absl::StrAppend(&text, value, " = ", binary[random() % 6], " ", turned ? other : last, ", ",
+                        turned ? last : other, "\n");
+      }
+      last = value;
+    }
+    programs.push_back(ParsedProgram(absl::StrCat(text, "store @y, ", last, "\n")));
   }
   return programs;
 }

@@ -12,6 +12,9 @@ namespace ferry::compute::testing {
 
 // Each elementwise op of each of its types, over more than a tile and one element.
 std::vector<Program> ElementwisePrograms();
+// Chains of ops on f32 and bf16 with conversions between the two, of which only the last value is
+// stored: each op still rounds to its type.
+std::vector<Program> ChainPrograms();
 // Rows of a part of a tile, of more than one, of more than are kept; what is done once a row; rows
 // longer than a chunk of a reduction, and than one of chunks.
 std::vector<Program> RowPrograms();

@@ -251,60 +251,6 @@ TEST(UcxStrays, AllThatComesForAbortedReceivesIsDropped) {
   }
 }
 
-// While a lost peer holds a send, nobody is told of the address of shared memory. When the peer has
-// let go, all are: the link may have come back in between.
-TEST(UcxShm, PeersAreToldOfTheAddressAgain) {
-  const auto api = LoadUcx();
-  ASSERT_TRUE(api.ok()) << api.status();
-  const auto try_once = [&] {
-    Lane lane("test-lane", Lane::DefaultSpin());
-    Answers answers;
-    std::vector<std::byte> bytes(1 << 20);
-    absl::Notification told;
-    UcxOptions options = OnlyKind("shm");
-    options.moved = [&](std::optional<PeerId> to) {
-      EXPECT_FALSE(to.has_value());
-      told.Notify();
-    };
-    auto made = UcxTransport::Create(**api, std::move(options), lane, answers.Sink(), nullptr);
-    FERRY_CHECK(made.ok());
-    const std::unique_ptr<UcxTransport> transport = *std::move(made);
-    PeerProcess peer("shm", transport->addresses(PeerId(1))[0]);
-    lane.RunAndWait([&] {
-      transport->AddPeer(PeerId(1), kDevice, peer.address(), 0);
-      TransportOp op;
-      op.transfer = TransferId(1);
-      op.attempt = 1;
-      op.role = LaunchRole::kSend;
-      op.peer = PeerId(1);
-      op.remote_device = kDevice;
-      op.tag = 1;
-      op.segments.push_back({bytes.data(), bytes.size()});
-      std::vector<TransportOp> ops;
-      ops.push_back(std::move(op));
-      transport->Launch(std::move(ops));
-    });
-    // Its first message is UCX's by now, or the op has not begun and leaves nothing behind.
-    lane.RunAndWait([&] {
-      transport->RemovePeer(PeerId(1), Error(absl::StatusCode::kAborted, Reason::kPeerUnreachable,
-                                             "its link was lost"));
-    });
-    const bool held = transport->addresses(PeerId(1)).empty();
-    peer.Receive(1, bytes.size());
-    EXPECT_FALSE(answers.Await(TransferId(1)).ok());
-    if (!held) return false;
-    lane.RunAndWait([] {});
-    if (told.WaitForNotificationWithTimeout(absl::Seconds(10))) {
-      EXPECT_FALSE(transport->addresses(PeerId(1)).empty());
-      return true;
-    }
-    return false;  // the peer took longer than it is given: the worker is gone for good
-  };
-  int tries = 0;
-  while (!try_once() && ++tries < 10) continue;
-  EXPECT_LT(tries, 10);
-}
-
 // A send cannot be taken back: if the peer does not take or drop it, the connection is closed, and
 // the next op opens it again.
 TEST(UcxNet, AbortedSendReopensTheConnection) {

@@ -14,6 +14,9 @@
 // ends with node-b's status, and the groups beside it with COMM_ABORTED. node-b does the same when
 // it hears AttemptOver. What waits goes on attempt 2.
 //
+// A group that is late at the follower is said to be so at each further deadline: the leader waits
+// while its own half runs, and forgets the group if that ends well.
+//
 // Refused are messages of a peer that is not the other end of the clique, or not in the role that
 // the message is of, and words on an attempt that is not in use and not closing.
 //

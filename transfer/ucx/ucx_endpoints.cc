@@ -163,7 +163,6 @@ bool UcxEndpoints::CloseOverdue(UcxChannel& channel) {
 void UcxEndpoints::OpenAddress(UcxChannel& channel) {
   if (channel.forceable || channel.draining || !channel.leaving.empty()) return;
   channels_.SetClosed(channel, false);
-  if (moved_) moved_(std::nullopt);
 }
 
 bool UcxEndpoints::CloseFailed() {

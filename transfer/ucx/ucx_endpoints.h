@@ -85,8 +85,9 @@ class UcxEndpoints {
   // When the first of these ops must have returned; infinite: there is none, or force was used.
   absl::Time LeaveBy(const UcxDeviceLink& link) const;
   void Drop(Links::iterator link, const absl::Status& why);
-  // Peers are told of the channel's address again if no link of the channel has ops to be looked
-  // after any more.
+  // Links that come up are told of the channel's address again, if no link of the channel has ops
+  // to be looked after any more. Links that are up are not: their ends have agreed on another
+  // worker, and would have to leave it at the same time.
   void OpenAddress(UcxChannel& channel);
 
   const UcxApi& api_;

@@ -50,8 +50,9 @@ struct UcxOptions {
   bool net_direct = true;
   bool shm_direct = true;
   std::string why_staged;  // for people: why not, if both are false
-  // Called on the lane when addresses() changes for this peer, or for all peers: they must be told.
-  // May be null.
+  // Called on the lane when peers whose links are up must be told of addresses() again: this peer,
+  // whose endpoint was closed by force, or all of them, because a worker has begun anew. May be
+  // null.
   std::function<void(std::optional<PeerId>)> moved = {};
 };
 
@@ -77,10 +78,10 @@ class UcxTransport : public Transport {
   // Cancels and answers all ops, closes endpoints by force, waits for the lane.
   ~UcxTransport() override;
 
-  // Where peers reach this lane; `closings` are for `peer`. Any thread. A worker that had to be
-  // closed, because a lost peer held requests of ours, is not listed. A worker of shared memory is
-  // never listed again, so that the next hello agrees on another route. A worker of the network is
-  // listed again when it has begun anew.
+  // Where peers reach this lane; `closings` are for `peer`. Any thread. A worker of shared memory
+  // is not listed while a lost peer holds requests of ours, so that the next hello agrees on
+  // another route. A worker that had to be closed for that is not listed: one of shared memory
+  // never again, one of the network when it has begun anew.
   std::vector<UcxAddressBlob> addresses(PeerId peer) const;
   // Whether peers of that kind can be reached, now or once the worker has begun anew. Any thread.
   bool Reaches(const std::string& kind) const;

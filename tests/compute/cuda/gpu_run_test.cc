@@ -249,7 +249,8 @@ TEST(GpuRunTest, NormsWithKeptDimensionsAreOneLaunch) {
   CompareAll(programs);
 }
 
-TEST(GpuRunTest, RowsColumnsAndBuffersAreAsTheReferenceSays) {
+TEST(GpuRunTest, ChainsRowsColumnsAndBuffersAreAsTheReferenceSays) {
+  CompareAll(testing::ChainPrograms());
   CompareAll(testing::RowPrograms());
   CompareAll(testing::ColumnUsePrograms());
   CompareAll(testing::AcrossPrograms());

@@ -31,7 +31,8 @@ using testing::Parsed;
 using testing::RunOnHost;
 
 // `tools/test --full` looks at ten times as many: FERRY_RANDOM_PROGRAMS=10.
-void CompareRandom(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
+void CompareRandom(uint64_t first, uint64_t count, testing::GeneratorOptions options,
+                   void (*store)(Program&) = &testing::StoreAll) {
   if (const char* times = getenv("FERRY_RANDOM_PROGRAMS"); times != nullptr) {
     first *= 100;  // other ones, and none twice
     count *= static_cast<uint64_t>(atoi(times));
@@ -39,7 +40,7 @@ void CompareRandom(uint64_t first, uint64_t count, testing::GeneratorOptions opt
   for (uint64_t seed = first; seed < first + count; ++seed) {
     options.transfers = false;
     Program program = testing::ProgramGenerator(seed, options).Make();
-    testing::StoreAll(program);
+    store(program);
     if (seed % 4 == 0) program = Simplify(program);
     const std::string difference = DifferenceOf(program, seed);
     ASSERT_EQ(difference, "") << "seed " << seed << "\n" << Print(program);
@@ -52,6 +53,12 @@ TEST(HostProgramTest, LongRandomProgramsAreAsTheReferenceSays) {
 }
 TEST(HostProgramTest, RandomProgramsOfSeveralTilesAreAsTheReferenceSays) {
   CompareRandom(2000, 100, {25, 24});
+}
+
+// What is between is in no memory, and so may be fused.
+TEST(HostProgramTest, LeavesOfRandomProgramsAreAsTheReferenceSays) {
+  CompareRandom(3000, 250, {60, 5}, &testing::StoreLeaves);
+  CompareRandom(4000, 100, {25, 24}, &testing::StoreLeaves);
 }
 
 // What only plans fuse: nothing is stored but in the end.
@@ -210,6 +217,14 @@ TEST(HostProgramTest, EveryElementwiseOpOfEveryType) {
   for (const Program& program : programs) {
     for (uint64_t seed = 0; seed < 2; ++seed) {
       ASSERT_EQ(DifferenceOf(program, seed), "") << Print(program);
+    }
+  }
+}
+
+TEST(HostProgramTest, EachOpOfAChainRounds) {
+  for (const Program& program : testing::ChainPrograms()) {
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      EXPECT_EQ(DifferenceOf(program, seed), "") << Print(program);
     }
   }
 }

@@ -46,11 +46,11 @@ std::vector<fc::Program> Listed(Suite suite) {
     case Suite::kNumbers:
       return Joined({fc::testing::ConversionPrograms(), fc::testing::QuotientPrograms()});
     case Suite::kShapes:
-      return Joined({fc::testing::ElementwisePrograms(), fc::testing::RowPrograms(),
-                     fc::testing::ColumnPrograms(), fc::testing::MadeColumnPrograms(),
-                     fc::testing::ArgmaxPrograms(), fc::testing::ColumnUsePrograms(),
-                     fc::testing::TransposePrograms(), fc::testing::AcrossPrograms(),
-                     fc::testing::BufferPrograms()});
+      return Joined({fc::testing::ElementwisePrograms(), fc::testing::ChainPrograms(),
+                     fc::testing::RowPrograms(), fc::testing::ColumnPrograms(),
+                     fc::testing::MadeColumnPrograms(), fc::testing::ArgmaxPrograms(),
+                     fc::testing::ColumnUsePrograms(), fc::testing::TransposePrograms(),
+                     fc::testing::AcrossPrograms(), fc::testing::BufferPrograms()});
     case Suite::kNorms: {
       std::vector<fc::Program> programs;
       for (const auto& norm : fc::testing::KeepdimsPrograms()) {
