@@ -123,7 +123,7 @@ class GpuTestTest(unittest.TestCase):
             shares.append(self.names())
         self.assertEqual(sorted(sum(shares, [])), sorted(everything))
         kernels = 5 + 10  # and shards of random programs
-        self.assertEqual([len(share) for share in shares], [6 + 3 * (kernels // 2 + 1), 2 * 3 + 3 * (kernels // 2), 3 * 6])
+        self.assertEqual([len(share) for share in shares], [6 + 3 * (kernels // 2 + 1), 2 * 3 + 3 * (kernels // 2), 3 * 7])
         self.assertEqual(self.run_with("pass pass", "sanitize-2", "misspelt"), (1, ["failed"]))
 
     def test_a_filter_that_fits_nothing_fails(self):

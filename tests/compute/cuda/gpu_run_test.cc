@@ -121,12 +121,13 @@ class FirstTier {
   uint32_t seen_ = 0, replaced_ = 0, without_ = 0;
 };
 
-void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOptions options) {
+void CompareRandomOnGpu(uint64_t first, uint64_t count, testing::GeneratorOptions options,
+                        void (*store)(Program&) = &testing::StoreAll) {
   std::vector<Program> programs;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     options.transfers = false;
     Program program = testing::ProgramGenerator(seed, options).Make();
-    testing::StoreAll(program);
+    store(program);
     programs.push_back(seed % 4 == 0 ? Simplify(program) : std::move(program));
   }
   CompareAll(programs);
@@ -260,6 +261,10 @@ TEST(GpuRunTest, QuotientsAreRounded) { CompareAll(testing::QuotientPrograms());
 TEST(GpuRunTest, SmallRandomProgramsAreAsTheReferenceSays) { CompareRandomOnGpu(0, 40, {60, 5}); }
 TEST(GpuRunTest, RandomProgramsOfSeveralBlocksAreAsTheReferenceSays) {
   CompareRandomOnGpu(2000, 20, {25, 24});
+}
+TEST(GpuRunTest, LeavesOfRandomProgramsAreAsTheReferenceSays) {
+  CompareRandomOnGpu(3000, 15, {60, 5}, &testing::StoreLeaves);
+  CompareRandomOnGpu(4000, 15, {25, 24}, &testing::StoreLeaves);
 }
 TEST(GpuRunTest, WovenProgramsAreAsTheReferenceSays) {
   std::vector<Program> programs;

@@ -20,6 +20,7 @@
 #include "tests/compute/host/host_runs.h"
 #include "tests/compute/program_generator.h"
 #include "tests/compute/program_weaver.h"
+#include "tests/compute/shaped_programs.h"
 
 namespace ferry::compute {
 namespace {
@@ -42,6 +43,12 @@ TEST_P(LevelsTest, RandomProgramsAreAsTheReferenceSays) {
     if (seed % 4 == 0) program = Simplify(program);
     ASSERT_EQ(testing::DifferenceOf(program, seed), "") << "seed " << seed << "\n"
                                                         << Print(program);
+  }
+}
+
+TEST_P(LevelsTest, EachOpOfAChainRounds) {
+  for (const Program& program : testing::ChainPrograms()) {
+    ASSERT_EQ(testing::DifferenceOf(program, 1), "") << Print(program);
   }
 }
 

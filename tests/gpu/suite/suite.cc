@@ -22,9 +22,10 @@ namespace {
 
 namespace fc = ferry::compute;
 
-fc::Program RandomProgram(uint64_t seed, const fc::testing::GeneratorOptions& options) {
+fc::Program RandomProgram(uint64_t seed, const fc::testing::GeneratorOptions& options,
+                          void (*store)(fc::Program&) = &fc::testing::StoreAll) {
   fc::Program program = fc::testing::ProgramGenerator(seed, options).Make();
-  fc::testing::StoreAll(program);
+  store(program);
   return seed % 4 == 0 ? fc::Simplify(program) : program;
 }
 
@@ -63,6 +64,7 @@ std::vector<fc::Program> Listed(Suite suite) {
     case Suite::kBlocks:
     case Suite::kSmall:
     case Suite::kLong:
+    case Suite::kLeaves:
     case Suite::kRandom:
       break;
   }
@@ -82,6 +84,11 @@ SuiteProgram Made(Suite suite, uint64_t number) {
     made.program = RandomProgram(made.seed, {25, 24, false});
     return made;
   }
+  if (suite == Suite::kLeaves) {
+    made.seed = 3000 + number;
+    made.program = RandomProgram(made.seed, {40, 16, false}, &fc::testing::StoreLeaves);
+    return made;
+  }
   made.options.code = {1, 1};  // fast to compile
   if (suite == Suite::kLong) made.seed = 1000 + number;
   const int ops = suite == Suite::kSmall ? 60 : suite == Suite::kLong ? 150 : 12;
@@ -94,6 +101,7 @@ uint64_t SizeOf(Suite suite) {
     case Suite::kWoven:
       return 120;
     case Suite::kBlocks:
+    case Suite::kLeaves:
       return 100;
     case Suite::kSmall:
       return 250;

@@ -20,14 +20,16 @@ enum class Suite : uint8_t {
   kBlocks,  // random programs whose kernels take several blocks of threads
   kSmall,   // random programs of 60 ops
   kLong,    // random programs of 150 ops
+  kLeaves,  // random programs of which only what nothing else takes is stored
   kShapes,  // tests/compute/shaped_programs.h, of which columns_test.cc has some
   kNorms,   // softmax and norms as JAX prints them: keepdims_test.cc
   // Of no test of the CPU:
   kRandom,  // random programs of 12 ops
 };
-inline constexpr Suite kSuites[] = {
-    Suite::kTemplates, Suite::kBytes, Suite::kNumbers, Suite::kWoven, Suite::kBlocks,
-    Suite::kSmall,     Suite::kLong,  Suite::kShapes,  Suite::kNorms, Suite::kRandom};
+inline constexpr Suite kSuites[] = {Suite::kTemplates, Suite::kBytes,  Suite::kNumbers,
+                                    Suite::kWoven,     Suite::kBlocks, Suite::kSmall,
+                                    Suite::kLong,      Suite::kShapes, Suite::kNorms,
+                                    Suite::kLeaves,    Suite::kRandom};
 // How many random programs of 12 ops there are.
 inline constexpr uint64_t kRandomPrograms = 2000;
 
