@@ -122,6 +122,14 @@ class GpuTestTest(unittest.TestCase):
             self.run_with("pass pass", f"sanitize-{share}", "*")
             shares.append(self.names())
         self.assertEqual(sorted(sum(shares, [])), sorted(everything))
+        random = "Random/GpuManyKernelsTest.RandomProgramsAreAsTheReferenceSays/"
+        suite = "Suites/GpuAllKernelsTest.ProgramsAreAsTheReferenceSays/"
+        for tool in ("memcheck", "initcheck", "racecheck"):
+            for shard in range(10):
+                self.assertIn(f"{tool} {random}{shard}", everything)
+            part = "" if tool == "initcheck" else ", one program of 10"
+            self.assertEqual([name for name in shares[2] if name.startswith(tool)],
+                             [f"{tool} {suite}{i}" for i in (3, 4, 7, 8, 9)] + [f"{tool} {suite}{i}{part}" for i in (5, 6)])
         kernels = 5 + 10  # and shards of random programs
         self.assertEqual([len(share) for share in shares], [6 + 3 * (kernels // 2 + 1), 2 * 3 + 3 * (kernels // 2), 3 * 7])
         self.assertEqual(self.run_with("pass pass", "sanitize-2", "misspelt"), (1, ["failed"]))
