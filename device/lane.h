@@ -3,8 +3,8 @@
 // It runs posted tasks, polls its pollers, and looks at the 'defined' words that transfers wait
 // for. With nothing to poll it parks in epoll. What wakes it then: its own eventfd, the pollers'
 // descriptors, and the doorbells of sessions whose words it watches. A lane that does not park
-// looks at the pollers' descriptors every millisecond. Home: the lane itself, except
-// that Executor's functions, RunAndWait(), CpuTime(), Stop() and the destructor are for any thread.
+// looks at the pollers' descriptors every millisecond. Home: the lane itself, except that
+// Executor's functions, RunAndWait(), CpuTime(), Stop() and the destructor are for any thread.
 #pragma once
 
 #include <atomic>

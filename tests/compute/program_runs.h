@@ -51,6 +51,7 @@ inline void Store(Program& program, absl::FunctionRef<bool(ValueId)> wanted) {
   }
 }
 
+// Stores every value, so that each is compared; little is fused then.
 inline void StoreAll(Program& program) {
   Store(program, [](ValueId) { return true; });
 }

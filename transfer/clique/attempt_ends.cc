@@ -48,8 +48,8 @@ void AttemptEnds::OnLate(GroupRecord& group) {
       absl::StrCat("group ", group.number, " of ", Describe(group.clique),
                    launched ? ": not over within " : ": the other lane was not granted within ",
                    DurationText(within)));
-  // The leader does nothing about it while its own half runs. When that has ended well, the group
-  // is forgotten there: only who is told again ends the attempt.
+  // The leader does nothing about it while its own half runs, and forgets the group when that half
+  // has ended well: it ends the attempt only if it is told again.
   if (launched && !group.leads) groups_.SetTimer(group, context_.options.group_deadline);
   Fail(Clique(group.clique), group.attempt, group.number, status);
 }
