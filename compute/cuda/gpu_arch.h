@@ -14,13 +14,16 @@ struct GpuArch {
   absl::string_view name;
   bool block_scales = false;  // its tensor cores take block scales
   uint64_t workspace = 0;     // bytes of workspace for cuBLASLt
+  // How many times as fast as one of f32 a product of factors of at most 16 bits is by tensor
+  // cores, from the peaks of data sheets, rounded down to a power of two and to at most 8.
+  uint64_t tensor_speed = 1;
 };
 
 inline constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
 inline constexpr GpuArch kGpuArchs[] = {
-    {"sm_90a", false, kWorkspaceBytes}, {"sm_100a", true, kWorkspaceBytes},
-    {"sm_103a", true, kWorkspaceBytes}, {"sm_120a", true, kWorkspaceBytes},
-    {"sm_121a", true, kWorkspaceBytes},
+    {"sm_90a", false, kWorkspaceBytes, 8}, {"sm_100a", true, kWorkspaceBytes, 8},
+    {"sm_103a", true, kWorkspaceBytes, 8}, {"sm_120a", true, kWorkspaceBytes, 2},
+    {"sm_121a", true, kWorkspaceBytes, 2},
 };
 
 // The architecture of GPUs of this compute capability, such as 9 and 0. UNIMPLEMENTED/FIELD_INVALID

@@ -162,6 +162,9 @@ inline constexpr uint64_t kThreadsOfGpu = 16'384;
 // A call of cuBLASLt counts as kThreadsOfGpu: the step's work is the library's, whatever our own
 // kernels do before and after it. A step that launches nothing is not there.
 absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan);
+// The numbers of the plan's steps that are products by tensor cores: cuBLASLt multiplies factors of
+// at most 16 bits.
+absl::flat_hash_set<uint32_t> StepsOfTensorCores(const GpuPlan& plan);
 
 // The offset in the scratch of a place that is in no buffer.
 uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place);

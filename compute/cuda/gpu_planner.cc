@@ -34,6 +34,17 @@ std::string Identifier(absl::string_view label) {
              : name;
 }
 
+// All commands of the plan, also those of repeats.
+std::vector<const GpuCommand*> AllCommands(const GpuPlan& plan) {
+  std::vector<const GpuCommand*> all;
+  const auto add = [&all](const std::vector<GpuCommand>& commands) {
+    for (const GpuCommand& command : commands) all.push_back(&command);
+  };
+  add(plan.commands);
+  for (size_t i = 0; i < all.size(); ++i) add(all[i]->body);
+  return all;
+}
+
 }  // namespace
 
 GpuPlace GpuPlanner::PlaceOf(const Binding& binding) const {
@@ -352,25 +363,29 @@ uint64_t LaunchWorkOf(uint64_t work, uint64_t busy) {
 
 absl::flat_hash_map<uint32_t, uint64_t> BusyThreadsOf(const GpuPlan& plan) {
   absl::flat_hash_map<uint32_t, uint64_t> busy;
-  std::vector<const GpuCommand*> left;
-  const auto add = [&left](const std::vector<GpuCommand>& commands) {
-    for (const GpuCommand& command : commands) left.push_back(&command);
-  };
-  add(plan.commands);
-  while (!left.empty()) {
-    const GpuCommand& command = *left.back();
-    left.pop_back();
-    add(command.body);
-    uint64_t threads = command.busy;
-    if (command.kind == GpuCommand::Kind::kProduct) {
+  for (const GpuCommand* command : AllCommands(plan)) {
+    uint64_t threads = command->busy;
+    if (command->kind == GpuCommand::Kind::kProduct) {
       threads = kThreadsOfGpu;
-    } else if (command.kind != GpuCommand::Kind::kLaunch) {
+    } else if (command->kind != GpuCommand::Kind::kLaunch) {
       continue;
     }
-    uint64_t& most = busy[command.step];
+    uint64_t& most = busy[command->step];
     most = std::max(most, threads);
   }
   return busy;
+}
+
+absl::flat_hash_set<uint32_t> StepsOfTensorCores(const GpuPlan& plan) {
+  absl::flat_hash_set<uint32_t> steps;
+  for (const GpuCommand* command : AllCommands(plan)) {
+    const auto is_narrow = [](const GpuMatrix& factor) { return InfoOf(factor.type).bits <= 16; };
+    if (command->kind == GpuCommand::Kind::kProduct && is_narrow(command->product.left) &&
+        is_narrow(command->product.right)) {
+      steps.insert(command->step);
+    }
+  }
+  return steps;
 }
 
 uint64_t ScratchOffsetOf(const GpuPlan& plan, const GpuPlace& place) {

@@ -201,10 +201,7 @@ Cost CostOf(const Step& step) {
     for (const auto member :
          {&Cost::flops, &Cost::transcendentals, &Cost::bytes_read, &Cost::bytes_written,
           &Cost::bytes_sent, &Cost::bytes_received, &Cost::steps}) {
-      const unsigned __int128 product = static_cast<unsigned __int128>(cost.*member) * trips;
-      const uint64_t most = std::numeric_limits<uint64_t>::max();
-      total.*member =
-          SaturatingAdd(total.*member, product > most ? most : static_cast<uint64_t>(product));
+      total.*member = SaturatingAdd(total.*member, SaturatingMultiply(cost.*member, trips));
     }
   }
   return total;

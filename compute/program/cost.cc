@@ -11,11 +11,6 @@ namespace {
 
 constexpr uint64_t kSaturated = std::numeric_limits<uint64_t>::max();
 
-uint64_t Times(uint64_t a, uint64_t b) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-  return product > kSaturated ? kSaturated : static_cast<uint64_t>(product);
-}
-
 // By how many numbers of `node` its row's flops and transcendentals count.
 uint64_t Basis(const Program& program, const Node& node) {
   const CostBasis basis = InfoOf(node.op).cost.basis;
@@ -30,7 +25,8 @@ uint64_t Basis(const Program& program, const Node& node) {
     case CostBasis::kContraction: {
       const auto contract = node.attributes.Ints(Attribute::kLhsContract);
       const int64_t length = contract.empty() ? first->dims.back() : first->dims[contract[0]];
-      return Times(ElementsOf(*result).value_or(kSaturated), static_cast<uint64_t>(length));
+      return SaturatingMultiply(ElementsOf(*result).value_or(kSaturated),
+                                static_cast<uint64_t>(length));
     }
   }
   return 0;
@@ -61,7 +57,7 @@ std::vector<uint64_t> TimesOf(const Program& program) {
     times.push_back(open.empty() ? 1 : open.back().second);
     if (node.op == Op::kRepeat) {
       const auto trips = static_cast<uint64_t>(node.attributes.Int(Attribute::kTrips));
-      open.push_back({i + 1 + node.body, Times(times.back(), trips)});
+      open.push_back({i + 1 + node.body, SaturatingMultiply(times.back(), trips)});
     }
   }
   return times;
@@ -80,11 +76,12 @@ std::vector<uint64_t> BytesTaken(const Program& program, const std::vector<uint6
       for (uint32_t result = 0; result < node.results; ++result) {
         const ValueId value = node.first_result + result;
         const TensorType& type = program.types[value];
-        const uint64_t all = Times(ElementsOf(type).value_or(kSaturated), times[i]);
+        const uint64_t all = SaturatingMultiply(ElementsOf(type).value_or(kSaturated), times[i]);
         of_first = std::min(taken[value].value_or(all), all);
         const TensorType some = {type.dtype, {static_cast<int64_t>(of_first)}};
-        bytes[i] = of_first < all ? BytesOf(some).value_or(kSaturated)
-                                  : Times(BytesOf(type).value_or(kSaturated), times[i]);
+        bytes[i] = of_first < all
+                       ? BytesOf(some).value_or(kSaturated)
+                       : SaturatingMultiply(BytesOf(type).value_or(kSaturated), times[i]);
       }
     }
     for (size_t k = 0; k < node.operands.size(); ++k) {
@@ -101,7 +98,7 @@ std::vector<uint64_t> BytesTaken(const Program& program, const std::vector<uint6
 uint64_t WorkOf(const Cost& cost) {
   const uint64_t moved = SaturatingAdd(cost.bytes_read, cost.bytes_written);
   return SaturatingAdd(SaturatingAdd(moved, cost.flops),
-                       Times(cost.transcendentals, kBytesOfTranscendental));
+                       SaturatingMultiply(cost.transcendentals, kBytesOfTranscendental));
 }
 
 Cost CostOf(const Program& program, const Node& node) {
@@ -110,8 +107,8 @@ Cost CostOf(const Program& program, const Node& node) {
   cost.steps = 1;
   if (row.flops > 0 || row.transcendentals > 0) {
     const uint64_t basis = Basis(program, node);
-    cost.flops = Times(basis, row.flops);
-    cost.transcendentals = Times(basis, row.transcendentals);
+    cost.flops = SaturatingMultiply(basis, row.flops);
+    cost.transcendentals = SaturatingMultiply(basis, row.transcendentals);
   }
   const auto bytes = [&](ValueId value) {
     return BytesOf(program.types[value]).value_or(kSaturated);
@@ -150,7 +147,7 @@ Cost CostOf(const Program& program) {
     for (const auto member :
          {&Cost::flops, &Cost::transcendentals, &Cost::bytes_read, &Cost::bytes_written,
           &Cost::bytes_sent, &Cost::bytes_received, &Cost::steps}) {
-      total.*member = SaturatingAdd(total.*member, Times(cost.*member, times[i]));
+      total.*member = SaturatingAdd(total.*member, SaturatingMultiply(cost.*member, times[i]));
     }
   }
   return total;

@@ -25,6 +25,12 @@ constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
                                                       : a + b;
 }
 
+constexpr uint64_t SaturatingMultiply(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  const uint64_t most = std::numeric_limits<uint64_t>::max();
+  return product > most ? most : static_cast<uint64_t>(product);
+}
+
 // The cost in one number: roughly the bytes that could be copied in the same time. A transcendental
 // function counts as kBytesOfTranscendental bytes; bytes sent and received do not count.
 inline constexpr uint64_t kBytesOfTranscendental = 8;

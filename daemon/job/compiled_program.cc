@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/status.h"
@@ -78,13 +80,36 @@ compute::Plan WithoutLabels(compute::Plan plan) {
   return plan;
 }
 
+// What is known of the steps of a GPU's plan beside what they cost, by the step's number; empty for
+// a host device.
+struct GpuSteps {
+  absl::flat_hash_map<uint32_t, uint64_t> busy;   // compute::BusyThreadsOf
+  absl::flat_hash_set<uint32_t> by_tensor_cores;  // compute::StepsOfTensorCores
+  uint64_t tensor_speed = 1;                      // compute::GpuArch::tensor_speed
+
+  // The work of a step; flops of tensor cores count as less, since they take less time.
+  uint64_t WorkOf(const compute::Step& step) const {
+    if (step.kind != compute::StepKind::kRepeat) {
+      compute::Cost cost = compute::CostOf(step);
+      if (by_tensor_cores.contains(step.number)) cost.flops /= tensor_speed;
+      return compute::WorkOf(cost);
+    }
+    uint64_t work = 0;
+    for (const compute::Step& inner : step.steps) {
+      work = compute::SaturatingAdd(work, WorkOf(inner));
+    }
+    return compute::SaturatingMultiply(work, static_cast<uint64_t>(step.trips));
+  }
+};
+
 // The work of one run of the plan, or RESOURCE_EXHAUSTED if that is more than the limit.
-absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram& made) {
+absl::Status CheckWork(const compute::Plan& plan, const GpuSteps& gpu, uint64_t most,
+                       CompiledProgram& made) {
   uint64_t& work = made.work;
   uint64_t moved = 0;
   for (const compute::Step& step : plan.steps) {
     const compute::Cost cost = compute::CostOf(step);
-    made.work_by_step.push_back(compute::WorkOf(cost));
+    made.work_by_step.push_back(gpu.WorkOf(step));
     work = compute::SaturatingAdd(work, made.work_by_step.back());
     moved =
         compute::SaturatingAdd(moved, compute::SaturatingAdd(cost.bytes_read, cost.bytes_written));
@@ -93,37 +118,43 @@ absl::Status CheckWork(const compute::Plan& plan, uint64_t most, CompiledProgram
   return Error(
       absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
       absl::StrCat("a run of it asks for ", work - moved, " flops (a function such as tanh ",
-                   "counts as ", compute::kBytesOfTranscendental, ") and ", moved,
-                   " bytes read and written, a job may have ", most,
+                   "counts as ", compute::kBytesOfTranscendental,
+                   gpu.by_tensor_cores.empty()
+                       ? ""
+                       : absl::StrCat(", ", gpu.tensor_speed, " of tensor cores as 1"),
+                   ") and ", moved, " bytes read and written, a job may have ", most,
                    " of both together (limits.job_flops); run it in parts"));
 }
 
 // RESOURCE_EXHAUSTED if a step would be one launch of a GPU, which nothing can divide or stop, and
-// costs more than a launch may. `busy`: BusyThreadsOf.
-absl::Status CheckLaunches(const std::vector<compute::Step>& steps,
-                           const absl::flat_hash_map<uint32_t, uint64_t>& busy, uint64_t most) {
+// costs more than a launch may.
+absl::Status CheckLaunches(const std::vector<compute::Step>& steps, const GpuSteps& gpu,
+                           uint64_t most) {
   for (const compute::Step& step : steps) {
     if (step.kind == compute::StepKind::kRepeat) {
-      RETURN_IF_ERROR(CheckLaunches(step.steps, busy, most));
+      RETURN_IF_ERROR(CheckLaunches(step.steps, gpu, most));
       continue;
     }
-    const compute::Cost cost = compute::CostOf(step);
-    const uint64_t work = compute::WorkOf(cost);
-    const auto threads = busy.find(step.number);
-    const bool is_narrow = threads != busy.end() && threads->second < compute::kThreadsOfGpu;
+    const uint64_t work = gpu.WorkOf(step);
+    const auto threads = gpu.busy.find(step.number);
+    const bool is_narrow = threads != gpu.busy.end() && threads->second < compute::kThreadsOfGpu;
     const uint64_t counted = is_narrow ? compute::LaunchWorkOf(work, threads->second) : work;
     if (counted <= most) continue;
+    const compute::Cost cost = compute::CostOf(step);
     const uint64_t moved = compute::SaturatingAdd(cost.bytes_read, cost.bytes_written);
+    std::string how;
+    if (is_narrow) {
+      how = absl::StrCat(", by ", threads->second, threads->second == 1 ? " thread" : " threads",
+                         ", which is as long as ", counted, " by a whole GPU");
+    } else if (gpu.by_tensor_cores.contains(step.number)) {
+      how = absl::StrCat(" (", gpu.tensor_speed, " flops of tensor cores count as 1)");
+    }
     return Error(
         absl::StatusCode::kResourceExhausted, Reason::kBatchTooLarge,
         absl::StrCat("step ", step.number, " \"", step.label, "\" is one launch of a GPU, of ",
                      work - moved, " flops and ", moved, " bytes read and written, ", work,
-                     " of both",
-                     is_narrow ? absl::StrCat(", by ", threads->second,
-                                              threads->second == 1 ? " thread" : " threads",
-                                              ", which is as long as ", counted, " by a whole GPU")
-                               : "",
-                     "; a launch may have ", most, " (limits.gpu_launch_flops); do it in parts"));
+                     " of both", how, "; a launch may have ", most,
+                     " (limits.gpu_launch_flops); do it in parts"));
   }
   return absl::OkStatus();
 }
@@ -166,11 +197,14 @@ CompileResult Make(const compute::Program& program, const JobLimits& limits, con
     return Refuse(ready);
   }
   const compute::Plan& plan = made->steps();
-  absl::Status may = CheckWork(plan, limits.flops, *made);
-  if (may.ok() && made->gpu) {
-    may = CheckLaunches(plan.steps, compute::BusyThreadsOf(made->gpu->plan()),
-                        limits.gpu_launch_flops);
+  GpuSteps gpu;
+  if (made->gpu) {
+    const compute::GpuPlan& launches = made->gpu->plan();
+    gpu = {compute::BusyThreadsOf(launches), compute::StepsOfTensorCores(launches),
+           launches.arch.tensor_speed};
   }
+  absl::Status may = CheckWork(plan, gpu, limits.flops, *made);
+  if (may.ok() && made->gpu) may = CheckLaunches(plan.steps, gpu, limits.gpu_launch_flops);
   if (!may.ok()) return Refuse(may);
   const uint64_t besides = made->scratch_bytes() - plan.memory.bytes;
   if (absl::Status fits = compute::CheckFits(plan, besides, limits.bytes, "limits.job_bytes");

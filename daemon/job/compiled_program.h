@@ -73,7 +73,9 @@ struct CompiledProgram {
   std::vector<compute::PlanTransfer> transfers;
   std::vector<compute::Section> sections;  // one section if the program has no transfers
   compute::Cost cost;
-  uint64_t work = 0;  // what a run counts for limits and shares: the work of all steps
+  // What a run counts for limits and shares: the work of all steps, that of a GPU's tensor cores
+  // divided by GpuArch::tensor_speed.
+  uint64_t work = 0;
   std::vector<uint64_t> work_by_step;
   size_t ops = 0;
   // The plan as text, without labels: an equal program of somebody else may have other labels.
@@ -88,12 +90,12 @@ struct CompiledProgram {
   // The part of the scratch that a prepared job may keep from firing to firing: what is made of
   // constant buffers.
   uint64_t from_constants_bytes() const { return host ? host->from_constants_bytes() : 0; }
-  // The first step of a section.
   // Whether it receives by itself.
   bool receives() const {
     return std::any_of(transfers.begin(), transfers.end(),
                        [](const compute::PlanTransfer& transfer) { return !transfer.sends; });
   }
+  // The first step of a section.
   size_t BeginOf(size_t section) const { return section == 0 ? 0 : sections[section - 1].end; }
   // The first section, from `section` on, that awaits a transfer that is not `over`, by index; the
   // number of sections if there is none.

@@ -148,7 +148,7 @@ TEST(ConnectionTable, WhoIsNotGreetedInTimeIsShutDown) {
 }
 
 // Connections of clients of which nobody knows what they are for.
-class Strangers : public ::testing::Test {
+class ConnectionStrangersTest : public ::testing::Test {
  protected:
   struct Connection {
     Pair pair;
@@ -174,7 +174,7 @@ class Strangers : public ::testing::Test {
   ConnectionTable table_{ConnectionTable::Of::kClients};
 };
 
-TEST_F(Strangers, TheOldestGivesWayAndWhoIsKnownDoesNot) {
+TEST_F(ConnectionStrangersTest, TheOldestGivesWayAndWhoIsKnownDoesNot) {
   const auto oldest = Come(kAlice), known = Come(kBob);
   table_.OnSessions(kBob, 1);
   EXPECT_EQ(admission_.open(), 2u) << "who is known keeps its place";
@@ -194,7 +194,7 @@ TEST_F(Strangers, TheOldestGivesWayAndWhoIsKnownDoesNot) {
 }
 
 // libferry makes one for each, and may not use it for long.
-TEST_F(Strangers, AProcessThatHasSessionsIsKnownByTwoConnectionsForEach) {
+TEST_F(ConnectionStrangersTest, AProcessThatHasSessionsIsKnownByTwoConnectionsForEach) {
   table_.OnSessions(kAlice, 1);
   const auto first = Come(kAlice), second = Come(kAlice);
   EXPECT_FALSE(admission_.Admit({"uid 1000"}, start_).ok()) << "both stay";
@@ -211,7 +211,7 @@ TEST_F(Strangers, AProcessThatHasSessionsIsKnownByTwoConnectionsForEach) {
   EXPECT_TRUE(third->Open());
 }
 
-TEST_F(Strangers, OnWhichNothingIsCalledAreShutDownInTime) {
+TEST_F(ConnectionStrangersTest, OnWhichNothingIsCalledAreShutDownInTime) {
   const auto silent = Come(), watch = Come();
   table_.Called(GrpcPeer(watch->grpc.get()));
   EXPECT_LT(table_.CloseSilent(start_ + Seconds(29)), start_ + Seconds(31));
@@ -226,7 +226,7 @@ TEST_F(Strangers, OnWhichNothingIsCalledAreShutDownInTime) {
 }
 
 // gRPC has closed it, and its number is another's.
-TEST_F(Strangers, NobodyElseIsShutDown) {
+TEST_F(ConnectionStrangersTest, NobodyElseIsShutDown) {
   const auto gone = Come(), second = Come();
   Pair other;
   ASSERT_EQ(dup2(other.ours.get(), gone->grpc.get()), gone->grpc.get());

@@ -377,21 +377,6 @@ TEST_F(JobAheadTest, AFiringThatIsRefusedFailsItsJobAlone) {
   runner_->Disarm(*batch_);
 }
 
-TEST_F(JobAheadTest, AProgramWithTooLargeALaunchIsRefusedWithTheNumbers) {
-  const GpuInfo& gpu = device_->info();
-  const Target target{*compute::GpuArchOf(gpu.major, gpu.minor), &store_};
-  JobLimits limits;
-  limits.gpu_launch_flops = uint64_t{1} << 23;
-  const absl::Status refused = CompileProgram(Sums(480), limits, target).status;
-  EXPECT_THAT(refused, Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
-                          "a launch may have 8388608 (limits.gpu_launch_flops)"));
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("is one launch of a GPU, of 4423680 flops"));
-  EXPECT_THAT(CompileProgram(Sums(1), limits, target).status, Is("OK"));
-  limits.gpu_launch_flops = JobLimits().gpu_launch_flops;
-  EXPECT_THAT(CompileProgram(Sums(480), limits, target).status, Is("OK"));
-}
-
 TEST_F(JobAheadTest, TheFlightRecorderHasHowManyLaunchesARunWas) {
   RunFirst(Compile(Sums(1)));
   std::vector<std::pair<uint64_t, uint64_t>> launched;
@@ -401,47 +386,6 @@ TEST_F(JobAheadTest, TheFlightRecorderHasHowManyLaunchesARunWas) {
   }
   ASSERT_FALSE(launched.empty());
   EXPECT_EQ(launched.back(), std::pair(uint64_t{1}, uint64_t{2}));  // chunks, then their sum
-}
-
-// 2^26 elements in one line are one thread's, in 2^14 lines those of as many.
-TEST_F(JobAheadTest, ALaunchOfFewThreadsCountsAsLongAsItTakes) {
-  const GpuInfo& gpu = device_->info();
-  const Target target{*compute::GpuArchOf(gpu.major, gpu.minor), &store_};
-  const auto compile = [&](const std::string& dims, int dimension) {
-    const std::string text = absl::StrCat(
-        "program 1\nbuffer @x read 268435456\nbuffer @y write 268435456\n%x = input @x : f32[",
-        dims, "]\n%y = cumulative_sum %x dimension=", dimension, "\nstore @y, %y\n");
-    return CompileProgram(text, JobLimits(), target).status;
-  };
-  EXPECT_THAT(
-      compile("67108864", 0),
-      Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
-         "603979776 of both, by 1 thread, which is as long as 9895604649984 by a whole GPU; "
-         "a launch may have 2199023255552"));
-  EXPECT_THAT(compile("16384,4096", 1), Is("OK"));
-}
-
-// The library does the step's work, whatever few threads do before and after it.
-TEST(BusyThreadsTest, AProductByALibraryKeepsAWholeGpuBusy) {
-  compute::GpuPlan plan;
-  for (const auto& [kind, busy] : {std::pair(compute::GpuCommand::Kind::kLaunch, uint64_t{8}),
-                                   {compute::GpuCommand::Kind::kProduct, 0},
-                                   {compute::GpuCommand::Kind::kCopy, 0}}) {
-    compute::GpuCommand& command = plan.commands.emplace_back();
-    command.kind = kind;
-    command.busy = busy;
-    command.step = kind == compute::GpuCommand::Kind::kCopy ? 2 : 1;
-  }
-  compute::GpuCommand& repeat = plan.commands.emplace_back();
-  repeat.kind = compute::GpuCommand::Kind::kRepeat;
-  repeat.body.push_back(plan.commands[0]);
-  repeat.body[0].step = 4;
-  const auto busy = compute::BusyThreadsOf(plan);
-  EXPECT_EQ(busy.size(), 2u);
-  EXPECT_EQ(busy.at(1), compute::kThreadsOfGpu);
-  EXPECT_EQ(busy.at(4), 8u);
-  EXPECT_EQ(compute::LaunchWorkOf(1000, 8), 1000 * compute::kThreadsOfGpu / 8);
-  EXPECT_EQ(compute::LaunchWorkOf(1000, compute::kThreadsOfGpu), 1000u);
 }
 
 // The GPU has told that the first run is over, so that the daemon's last words are of the second,
