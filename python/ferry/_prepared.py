@@ -15,7 +15,7 @@ from ferry import _abi
 from ferry._future import transfers_shown, wait_in_slices
 from ferry._options import wait_timeout
 from ferry._streams import on_stream, refuse_capture
-from ferry.errors import FerryError, check, invalid, take
+from ferry.errors import FailedPreconditionError, FerryError, check, forked, invalid, take
 
 log = logging.getLogger("ferry")
 
@@ -24,8 +24,8 @@ class Prepared:
     """Transfers that are checked, matched and routed once and then fired any number of times, each by a store.
 
     Both ends are prepared. `value` is what ``recv`` would give: the same tensors each time. The bytes must be there, and
-    free to be overwritten, from ``fire`` until ``wait`` returns. When one of the transfers ends, all of them do: every
-    call then raises why.
+    free to be overwritten, from ``fire`` until ``wait`` returns. When one of the transfers ends, none is fired any more:
+    every call then raises why.
     """
 
     _getpid = staticmethod(os.getpid)  # as a Post's
@@ -49,7 +49,10 @@ class Prepared:
         return f"<ferry.Prepared {'released' if self._released else 'prepared'}{transfers_shown(self._keys)}>"
 
     def fire(self) -> int:
-        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over."""
+        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over: then, and
+        where one of the transfers has ended, none is fired."""
+        if len(self._handles) > 1:
+            self._check_all(over=True)
         for i, handle in enumerate(self._handles):
             if self._ended(handle):  # and why, the daemon is asked
                 status = self._calls(self._fire, handle, self._firing, undo=_abi.library().ferry_status_free, keep=self)
@@ -61,11 +64,28 @@ class Prepared:
                 raise _of_batch(error, handle, self._keys[i])
         return self._fired.value
 
+    def _check_all(self, over: bool) -> None:
+        """Raises why one of several batches cannot be fired, before any is: the tensors of all are of one step. `over`: their
+        last firing must be, now."""
+        if self._pid != os.getpid():
+            raise forked("prepared batch")
+        lib = _abi.library()
+        for handle, keys in zip(self._handles, self._keys, strict=True):
+            error: Optional[FerryError] = None
+            if self._ended(handle):
+                error = take(self._calls(lib.ferry_prepared_status, handle, undo=lib.ferry_status_free, keep=self))
+            elif over and lib.ferry_prepared_over(handle) < (fired := lib.ferry_prepared_fired(handle)):
+                said = f"nothing was fired: firing {fired}{transfers_shown([keys])}, is not over"
+                error = FailedPreconditionError(said, "FIELD_INVALID", (("prepared", said),))
+            if error is not None:
+                raise _of_batch(error, handle, keys)
+
     def fire_stream(self, stream: Any = None) -> int:
         """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
         by then. `stream` as of ``Future.wait_stream``. Raises what that does, and why the batch has ended."""
         what = "a stream was to fire"
         refuse_capture(what)
+        self._check_all(over=False)
         for handle in self._handles:
             on_stream(
                 stream,
@@ -98,15 +118,15 @@ class Prepared:
         WaitTimeoutError after `timeout` seconds: the firing goes on."""
         wait_timeout(timeout)
         end = None if timeout is None else time.monotonic() + timeout
-        wanted = None if firing is None else _firing_number(firing)
-        for handle, keys in zip(self._handles, self._keys, strict=True):
-            number = _abi.library().ferry_prepared_fired(handle) if wanted is None else wanted
-            error = self._wait_firing(handle, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
-            if error is not None:
-                raise _of_batch(error, handle, keys)
+        # One that has ended while the others were fired is behind them.
+        last = max(map(_abi.library().ferry_prepared_fired, self._handles), default=0) if firing is None else 0
+        number = last if firing is None else _firing_number(firing)
+        for i in range(len(self._handles)):
+            self._wait_firing(i, number, None if end is None else max(0.0, end - time.monotonic()), timeout)
 
-    def _wait_firing(self, handle: int, number: int, timeout: Optional[float], said: Optional[float]) -> Optional[FerryError]:
-        wait = _abi.library().ferry_prepared_wait
+    def _wait_firing(self, begin: int, number: int, timeout: Optional[float], said: Optional[float]) -> None:
+        """Of batch `begin`. One behind it that has ended before that firing ends the wait: nobody may ever fire this one."""
+        wait, at = _abi.library().ferry_prepared_wait, begin
 
         def what() -> str:
             return (
@@ -115,11 +135,19 @@ class Prepared:
             )
 
         def wait_once(nanoseconds: int) -> Any:
-            if self._ended(handle):  # and why, the daemon is asked
-                return self._calls(wait, handle, number, 0, undo=_abi.library().ferry_status_free, keep=self)
-            return wait(handle, number, nanoseconds)
+            nonlocal at
+            for at in range(begin, len(self._handles)):
+                if self._ended(self._handles[at]):  # and why, the daemon is asked
+                    undo = _abi.library().ferry_status_free
+                    status = self._calls(wait, self._handles[at], number, 0, undo=undo, keep=self)
+                    if status or at == begin:
+                        return status
+            at = begin
+            return wait(self._handles[at], number, nanoseconds)
 
-        return wait_in_slices(wait_once, timeout, what)
+        error = wait_in_slices(wait_once, timeout, what)
+        if error is not None:
+            raise _of_batch(error, self._handles[at], self._keys[at])
 
     def release(self) -> None:
         """Ends it, with CancelledError at the other ends. When this returns its memory is not touched any more. Twice is

@@ -28,7 +28,7 @@ from ferry._stage import Kept, Stage
 from ferry._streams import Streams, torch_cuda
 from ferry._tree import Key, keyed
 from ferry._waiter import Waiter
-from ferry.errors import FailedPreconditionError, NotAllowedError, WaitTimeoutError, check, invalid, not_allowed
+from ferry.errors import FailedPreconditionError, NotAllowedError, WaitTimeoutError, check, forked, invalid, not_allowed
 
 log = logging.getLogger("ferry")
 
@@ -94,10 +94,16 @@ class Session:
 
     @property
     def handle(self) -> int:
-        """ferry_session*, for the C ABI. FailedPreconditionError if the session is closed."""
+        """ferry_session*, for the C ABI. FailedPreconditionError if the session is closed, ForkedError in a child of fork."""
         if self._handle is None:
             raise FailedPreconditionError("the session is closed", "FIELD_INVALID")
+        self._check_mine()
         return self._handle
+
+    def _check_mine(self) -> None:
+        """ForkedError in a child of fork, before any lock is taken: another thread of the parent's may have had it then."""
+        if self._pid != os.getpid():
+            raise forked("session")
 
     @property
     def id(self) -> int:
@@ -137,7 +143,8 @@ class Session:
             self.imports.clear()
 
     def __repr__(self) -> str:
-        state = "closed" if self._handle is None else f"{self.id} of node {self.node}"
+        mine = self._pid == os.getpid()
+        state = "closed" if self._handle is None else f"{self.id} of node {self.node}" if mine else "of before a fork"
         return f"<ferry.Session {state}>"
 
     def __reduce__(self) -> Any:
@@ -268,8 +275,9 @@ class Session:
 
     def explain(self, tree: Any) -> Any:
         """How a send would take a tensor, as text: where it is, or that it is copied once, and why. Of a tree a tree of such
-        texts. Columns are taken as the tensor that they are of. The daemon is not asked. InvalidArgumentError if no send
-        would."""
+        texts. Columns are taken as the tensor that they are of. The daemon is asked about memory of a GPU alone that it has not
+        seen yet: UnavailableError while it is away. InvalidArgumentError if no send would; ForkedError in a child of fork."""
+        self._check_mine()
         return explained(self, tree)
 
     # ---- Transfers
@@ -357,6 +365,7 @@ class Session:
         Raises: what `send` does; InvalidArgumentError too for a tensor that would have to be copied. How the batch ends,
         ``fire`` and ``wait`` raise.
         """
+        self._check_mine()
         items, _ = items_of(self, keyed(tensor, key)[0], 0, copies=False, argument="tensor")
         options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_send"
         return _posting.prepare(self, name, items, self._remote(name, to), options, tensor)
@@ -377,6 +386,7 @@ class Session:
     ) -> Prepared:
         """As `recv`, but fired any number of times: the same memory each time. Raises what `recv` does; how the batch ends,
         ``fire`` and ``wait`` raise."""
+        self._check_mine()
         leaves, value = self._receives(like, shape, dtype, into, key, device)
         items, _ = items_of(self, leaves, 0, copies=False)
         options, name = _posting.options_of(self, deadline, priority, route), "ferry_prepare_receive"
@@ -439,9 +449,11 @@ class Session:
     def _post(
         self, name: str, parts: _posting.Parts, remote: DeviceLike, options: Any, ordered: bool = True
     ) -> tuple[list[Post], int]:
+        self._check_mine()
         return _posting.post_parts(self, name, parts, self._remote(name, remote), options, ordered)
 
     def _many(self, name: str, tensor: Any, remote: DeviceLike, columns: Any, options: Any) -> list[Post]:
+        self._check_mine()
         if not _posting.is_of(tensor, self):
             raise invalid("columns are offsets into a tensor that Session.empty has made", "tensor")
         return _posting.post_columns(self, name, tensor, self._remote(name, remote), columns, options)

@@ -218,6 +218,13 @@ def for_python(reason: str, message: str) -> str:
     return message
 
 
+def forked(what: str) -> ForkedError:
+    """Of a child of fork that uses what is of before it, such as a session."""
+    return ForkedError(
+        for_python("FORKED", f"the {what} is of the process that forked this one, which alone can use it"), "FORKED"
+    )
+
+
 def of_this_end(error: FerryError, dtype: str, shape: tuple[int, ...]) -> FerryError:
     """Of a mismatch, also what this end has: where the bytes differ too, the library's text is of these alone."""
     if error.reason != "TRANSFER_MISMATCH" or not _DIFFERS.search(error.message):

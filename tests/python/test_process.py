@@ -55,6 +55,47 @@ print(bytes(got.result(20).memory))
     assert said == "".join(f"{name} FORKED True\n" for name in calls) + "b'fork'\n"
 
 
+def test_a_child_of_fork_waits_for_no_lock_of_another_thread(run):
+    """As where another thread of the parent's was in a call then."""
+    said = run("""
+import ferry, numpy, os, signal, sys
+session = ferry.Session(os.environ["A"])
+tensor, array = session.empty(4, "uint8"), numpy.zeros(4, "u1")
+column = {"keys": numpy.zeros(1, "i8"), "offsets": [0], "lengths": [1]}
+locks = [session.counters._lock, session.arenas._lock, session.stage._lock, session.imports._lock, session.kept._lock]
+for lock in locks:
+    lock.acquire()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    for call in (
+        lambda: session.send(tensor, to=1, key="fork"),
+        lambda: session.send(array, to=1, key="fork"),
+        lambda: session.recv(into=array, frm=1, key="fork"),
+        lambda: session.recv(shape=4, frm=1, key="fork"),
+        lambda: session.prepare_send(array, to=1, key="fork"),
+        lambda: session.prepare_recv(into=array, frm=1, key="fork"),
+        lambda: session.send_many(tensor, to=1, **column),
+        lambda: session.recv_many(tensor, frm=1, **column),
+        lambda: session.explain(array),
+        lambda: session.empty(4),
+        lambda: session.devices,
+    ):
+        try:
+            call()
+        except ferry.ForkedError as error:
+            print(error.reason, "DataLoader" in error.message)
+    print(session)
+    session.close()
+    del tensor, session
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+for lock in locks:
+    lock.release()
+""")
+    assert said == "FORKED True\n" * 11 + "<ferry.Session of before a fork>\n"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_multiprocessing(nodes, tmp_path, method):
     program = tmp_path / "workers.py"
