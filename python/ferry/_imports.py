@@ -15,9 +15,11 @@ from typing import Any, NamedTuple, Optional
 from ferry import _abi, _cuda
 from ferry._memory import Arena
 from ferry._views import View
-from ferry.errors import FerryError, ResourceExhaustedError, check, take
+from ferry.errors import FailedPreconditionError, FerryError, ResourceExhaustedError, UnavailableError, check, take
 
 _MOST_MAPPINGS = 250  # of one import
+# What is no fault of the memory, and may be otherwise the next time.
+_PASSING = (ResourceExhaustedError, UnavailableError, FailedPreconditionError)
 Pieces = list[tuple[Arena, int, int]]
 
 
@@ -56,7 +58,9 @@ class Imports:
         self._swept = 64  # how many there may be before those that are gone are looked for
 
     def place(self, session: Any, view: View, reach: int) -> tuple[Optional[Pieces], str]:
-        """Where the `reach` bytes of a view are, and how they are shared; or None and why they cannot be."""
+        """Where the `reach` bytes of a view are, and how they are shared; or None and why they cannot be. Raises what
+        is no fault of the memory, as of a daemon that is away: UnavailableError, ResourceExhaustedError,
+        FailedPreconditionError."""
         device = session.gpu_of(view.ordinal)
         if device is None:
             return None, f"CUDA device {view.ordinal} is none of the GPUs of this node's daemon"
@@ -91,9 +95,21 @@ class Imports:
     # With the lock, and a context that is current.
 
     def _find(self, session: Any, device: int, address: int, reach: int) -> list[Segment]:
-        driver = _cuda.driver()
         found: list[Segment] = []
         missing: list[Segment] = []
+        try:
+            self._look(address, reach, found, missing)
+            if missing:
+                self._import(session, device, missing)
+        except BaseException:  # of a daemon that is away, or Ctrl-C: what is not remembered holds no mapping
+            for segment in missing:
+                if segment.base not in self._segments:
+                    self._drop(segment)
+            raise
+        return [self._segments.get(segment.base, segment) for segment in found]
+
+    def _look(self, address: int, reach: int, found: list[Segment], missing: list[Segment]) -> None:
+        driver = _cuda.driver()
         at = address
         while at < address + reach:
             base, nbytes = driver.range_of(at)
@@ -106,10 +122,6 @@ class Imports:
                 missing.append(segment)
             found.append(segment)
             at = base + nbytes
-        if missing:
-            self._import(session, device, missing)
-            found = [self._segments.get(segment.base, segment) for segment in found]
-        return found
 
     def _import(self, session: Any, device: int, missing: list[Segment]) -> None:
         """Mappings in a row are one arena, as many as it may have."""
@@ -126,9 +138,7 @@ class Imports:
             some = missing[begin:i]
             begin = i
             arena, error = session.calls(_imported, session, device, some[0].base, sum(one.nbytes for one in some))
-            if isinstance(error, ResourceExhaustedError):  # which may be otherwise the next time
-                for one in some:
-                    self._drop(one)
+            if isinstance(error, _PASSING):
                 raise error
             for one in some:
                 self._segments[one.base] = one._replace(arena=arena, why=str(error))

@@ -11,6 +11,7 @@ import pytest
 from fake_gpus import GPU, HOST, MIB, OTHER, arrives, pattern
 
 import ferry
+from ferry import _abi, _cuda, _imports
 
 
 def test_a_segment_of_cudamalloc_is_imported_once(session, gpus, key):
@@ -91,9 +92,31 @@ def test_what_cannot_be_shared_is_copied_on_the_gpu(session, gpus, torch, key):
     gpus.unmap(place, fake_torch.GRANULE)
 
 
-def test_memory_of_the_allocator_goes_as_it_is(session, gpus, key):
-    from ferry import _abi
+@pytest.mark.parametrize("error", [ferry.DaemonLostError, ferry.FailedPreconditionError, KeyboardInterrupt])
+def test_what_passes_is_not_remembered_of_memory(session, gpus, torch, key, monkeypatch, error):
+    place = gpus.reserve(fake_torch.GRANULE)
+    gpus.map(place, fake_torch.GRANULE)
+    tensor = fake_torch.Tensor(place, (3000,)).fill(pattern(4096)[:3000])
+    held = []
+    retain, release = _cuda.Driver.mapped_handle, _cuda.Driver.release
+    monkeypatch.setattr(_cuda.Driver, "mapped_handle", lambda self, at: held.append(at) or retain(self, at))
+    monkeypatch.setattr(_cuda.Driver, "release", lambda self, handle: held.pop() and release(self, handle))
+    with monkeypatch.context() as patch:
+        if error is KeyboardInterrupt:
+            patch.setattr(_imports, "_imported", lambda *_: exec("raise KeyboardInterrupt"))
+        else:
+            patch.setattr(_imports, "_imported", lambda *_: (None, error("it is away", "")))
+        for call in (lambda: session.recv(into=tensor, frm=HOST, key=key), lambda: session.send(tensor, to=HOST, key=key)):
+            with pytest.raises(error):
+                call()
+            assert not held and not session.imports._segments
+    assert session.explain(tensor).startswith("zero-copy")
+    arrives(session, tensor, tensor.bytes(), key)
+    session.imports.clear()
+    gpus.unmap(place, fake_torch.GRANULE)
 
+
+def test_memory_of_the_allocator_goes_as_it_is(session, gpus, key):
     lib = _abi.library()
     address = lib.ferry_cuda_malloc(4 * MIB, 0, None)
     tensor = fake_torch.Tensor(address + 256, (2 * MIB,)).fill(pattern(2 * MIB))
@@ -199,6 +222,19 @@ def test_prepared_transfers_are_fired_by_a_stream(session, gpus, torch, key):
             torch.cuda.current_stream(1).synchronize()
             assert ctypes.string_at(there.address, 1000) == bytes([step]) * 1000
             send.wait(timeout=20)
+
+
+def test_a_stream_fires_none_of_several_when_one_has_ended(session, gpus, torch, key):
+    tree = {"x": session.empty(8, "uint8", device=HOST), "y": session.empty(8, "uint8", device=GPU)}
+    with session.prepare_send(tree, to=OTHER, key=key) as send:
+        with session.prepare_recv(shape=8, dtype="uint8", frm=GPU, key=f"{key}/y", device=OTHER):
+            pass
+        lib = _abi.library()
+        while not lib.ferry_prepared_ended(send._handles[1]):
+            pass
+        with pytest.raises(ferry.CancelledError):
+            send.fire_stream()
+        assert [lib.ferry_prepared_fired(handle) for handle in send._handles] == [0, 0]
 
 
 def test_new_tensors_are_on_the_gpu_of_those_they_are_like(session, gpus, key):
