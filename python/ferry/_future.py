@@ -21,10 +21,9 @@ from ferry._tree import shown
 from ferry.errors import (
     FailedPreconditionError,
     FerryError,
-    ForkedError,
     WaitTimeoutError,
     check,
-    for_python,
+    forked,
     invalid,
     of_this_end,
     take,
@@ -303,13 +302,13 @@ class Future(Generic[T]):
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Calls `callback(self)` once all is over, from a thread of the session's futures; at once if it is. It shall
         not block for long. What it raises is logged, as an error of logger ``ferry``, and disturbs nobody else. ForkedError
-        in a child of fork."""
+        in a child of fork; ResourceExhaustedError if that thread cannot be started."""
         if getattr(callback, "__module__", "") == "asyncio.tasks":  # of asyncio.wait, which would not hear of it
             raise TypeError("asyncio.wait waits for tasks and futures of its own: give it asyncio.ensure_future(future)")
-        for post in self._posts:
-            if post.session.waiter.forked() and not self._over:
-                said = "the future is of the process that forked this one, which alone can wait for it"
-                raise ForkedError(for_python("FORKED", said), "FORKED")
+        for post in () if self._over else self._posts:
+            if post.session.waiter.forked():
+                raise forked("future")
+            post.session.waiter.start()  # first: what it refuses leaves nothing behind
         with self._lock:
             self._told = True
             if self._callbacks is not None and self._pending:

@@ -77,6 +77,7 @@ class Arena:
     def __del__(self) -> None:
         if self._pid != self._getpid() or self.keeps is not None:  # in a child of fork the mapping is left as it is
             return
+        self.session = None  # an ArenaMap still finds it here, and what is there when it is given back is somebody else's
         if self.ordinal >= 0:
             if self._ending():  # CUDA may be gone, and memory goes with the process
                 return

@@ -409,7 +409,8 @@ def coded(items: Sequence[Item], remote: int, defined: Optional[_streams.Defined
 def _piece(where: Union[Strided, Table]) -> Any:
     if isinstance(where, Strided):
         return _abi.StridedRange(where.arena.handle, where.offset, where.block, where.stride, where.blocks)
-    return _abi.BlockTable(where.arena.handle, where.offset, where.block, ctypes.addressof(where.indices), len(where.indices))
+    indices = ctypes.addressof(where.indices) if len(where.indices) else None  # which the library wants of none
+    return _abi.BlockTable(where.arena.handle, where.offset, where.block, indices, len(where.indices))
 
 
 def post(call: Any, session: Any, device: int, made: Any, keys: Sequence[bytes], options: Any) -> int:

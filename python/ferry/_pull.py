@@ -72,7 +72,7 @@ class Pull:
             self._request = Request(address, name, said, deadline)  # first, so that both ends post at the same time
             self._post(session, leaves, key, deadline, ends)
         except BaseException:
-            self._end()
+            self.end()
             raise
 
     def _post(
@@ -100,7 +100,7 @@ class Pull:
             if self._request is not None:
                 self._request.done()
         finally:
-            self._end()
+            self.end()
         return self.tensors
 
     def over(self) -> bool:
@@ -119,7 +119,8 @@ class Pull:
         if request is not None:
             request.cut()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nobody waits for it any more: what is not over ends, at both ends. Twice is once."""
         for future in self._futures:
             if not future.done():
                 with contextlib.suppress(FerryError):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from ferry import _abi
-from ferry.errors import check
+from ferry.errors import ResourceExhaustedError, check
 
 log = logging.getLogger("ferry")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +47,19 @@ class Waiter:
         """True in a child of fork, where there is no thread to call anything."""
         return self._pid != os.getpid()
 
+    def start(self) -> None:
+        """Before `add`: so that there is a thread, once. ResourceExhaustedError if the process may have no more."""
+        with self._lock:
+            if self._thread is not None or self._closing:
+                return
+            thread = threading.Thread(target=self._run, name="ferry-futures", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                said = f"the thread that runs callbacks of futures cannot be started: {error}; see `ulimit -u` and pids.max"
+                raise ResourceExhaustedError(said) from None
+            self._thread = thread
+
     def add(self, post: Any, done: Callable[[], None]) -> None:
         """Calls `done` once, when the batch of `post`, which has a handle, is over."""
         lib = _abi.library()
@@ -63,9 +76,6 @@ class Waiter:
             slot = self._free.pop()
             self._slots[slot] = post.handle
             self._waiting[slot] = (post, done)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ferry-futures", daemon=True)
-                self._thread.start()
         sem_post = ctypes.cast(_libc.sem_post, ctypes.c_void_p)
         try:
             check(lib.ferry_batch_on_over(post.handle, sem_post, ctypes.addressof(self._semaphore)))

@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,8 +65,8 @@ class FerryFetchRequest(FetchRequest):  # type: ignore[misc]
     finish: Any = None
 
     def __del__(self) -> None:
-        if self.pull is not None and not self.pull.over():
-            self.pull.cancel()
+        if self.pull is not None:
+            self.pull.end()
 
 
 class Transfer(NamedTuple):
@@ -133,7 +134,8 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._source: Optional[Source] = None
-        self._pulls: dict[str, set[Pull]] = {}
+        # The objects of those that are under way; one that is thrown away goes by itself.
+        self._pulls: weakref.WeakKeyDictionary[Pull, str] = weakref.WeakKeyDictionary()
         self._told: set[tuple[Any, ...]] = set()
         self._own = threading.Lock()
 
@@ -242,13 +244,14 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
             deadline=_deadline(),
         )
         with self._own:
-            self._pulls.setdefault(obj_id, set()).add(pull)
+            self._pulls[pull] = obj_id
 
         def finish(timeout: Optional[float]) -> list[Any]:
             try:
                 got = pull.wait(timeout)
             finally:
-                self._over(obj_id, pull)
+                with self._own:
+                    self._pulls.pop(pull, None)
             self._tell(obj_id, meta, pull)
             if target_buffers is None:
                 return [_as(kind, tensor) for kind, tensor in zip(meta.frameworks, got, strict=True)]
@@ -291,18 +294,11 @@ class FerryTransport(TensorTransportManager):  # type: ignore[misc]
         """Ends what is under way of an object, fetched here or sent from here, at both ends (ferry_batch_cancel). Raises
         nothing."""
         with self._own:
-            pulls = list(self._pulls.get(obj_id, ()))
+            pulls = [pull for pull, name in self._pulls.items() if name == obj_id]
         for pull in pulls:
             pull.cancel()
         if self._source is not None:
             self._source.abort(obj_id)
-
-    def _over(self, obj_id: str, pull: Pull) -> None:
-        with self._own:
-            left = self._pulls.get(obj_id, set())
-            left.discard(pull)
-            if not left:
-                self._pulls.pop(obj_id, None)
 
     def _tell(self, obj_id: str, meta: FerryTransportMetadata, pull: Pull) -> None:
         """Which way it took: in `transfers`, and in the log when it is news."""

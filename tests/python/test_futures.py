@@ -132,6 +132,34 @@ def test_a_callback_that_is_called_at_once_may_end_its_own_thread(a, b, key, cap
         got.add_done_callback(lambda future: sys.exit(3))
 
 
+def test_a_thread_for_callbacks_that_cannot_be_started_is_so_once(nodes, b, key, monkeypatch):
+    """As at the limit of a process' threads, which may be gone the next time."""
+    start, refused = threading.Thread.start, []
+
+    def full(thread):
+        if thread.name == "ferry-futures" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    with ferry.Session(nodes.a) as session:
+        first, second = (session.send(b"four", to=2, key=f"{key}/{i}") for i in range(2))
+        with pytest.raises(ferry.ResourceExhaustedError, match="cannot be started: can't start new thread"):
+            first.add_done_callback(print)
+        came, again = threading.Event(), threading.Event()
+        second.add_done_callback(lambda _: came.set())
+        first.add_done_callback(lambda _: again.set())
+        for i in range(2):
+            receive(b, f"{key}/{i}").result(20)
+        assert came.wait(20) and again.wait(20)
+    refused.clear()
+    session = ferry.Session(nodes.a)
+    with pytest.raises(ferry.ResourceExhaustedError):
+        session.send(b"four", to=2, key=key).add_done_callback(print)
+    session.close()
+
+
 def test_callbacks_of_what_ends_with_its_session(nodes, key):
     over = threading.Event()
     with ferry.Session(nodes.b) as session:

@@ -2,6 +2,7 @@
 """Tensors: shapes and types, zero-copy both ways, what is copied."""
 
 import copy
+import ctypes
 import gc
 import pickle
 
@@ -53,6 +54,18 @@ def test_float4_is_packed_on_the_way(a, b, key):
         np.asarray(got, copy=False)
     rows = np.arange(-6, 6).reshape(2, 6).astype(ml_dtypes.float4_e2m1fn)[:, ::2]
     assert (move(a, b, key, rows).numpy() == rows).all()
+
+
+def test_memory_that_is_given_back_is_in_no_arena(a):
+    """What another thread has got at the same address, before the name is gone, is its own."""
+    tensor = a.empty(16, "uint8")
+    array = np.frombuffer((ctypes.c_ubyte * 16).from_address(tensor.address), "u1")
+    assert a.explain(array).startswith("zero-copy")
+    arena, said = tensor._arena, []
+    dispose = arena._dispose
+    arena._dispose = lambda *what: (said.append(a.explain(array)), dispose(*what))
+    del tensor, arena
+    assert said == ["copied once: the 16 bytes are in no arena of this session (Session.empty makes one)"]
 
 
 def test_arrays_over_a_tensor_are_its_memory(a):

@@ -3,10 +3,12 @@
 tests/frameworks."""
 
 import contextlib
+import gc
 import pickle
 import sys
 import threading
 import types
+import weakref
 
 import fake_ray
 import numpy as np
@@ -176,6 +178,28 @@ def test_an_abort_ends_both_ends(actors, monkeypatch, a):
         assert transport._pulls == {}
         held.set()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_fetch_that_is_thrown_away_leaves_nothing(actors, monkeypatch, a, over):
+    meta = made(actors, [np.arange(5)])
+    held = threading.Event()
+    send = a._post
+    if not over:  # else all has come, though nobody has asked
+        monkeypatch.setattr(a, "_post", lambda *some, **options: (held.wait(20), send(*some, **options))[1])
+    with actors("b") as transport:
+        request = transport.fetch_multiple_tensors("object", meta, None)
+        while over and not request.pull.over():
+            pass
+        connection, arena = request.pull._request._connection, weakref.ref(request.pull.tensors[0]._arena)
+        assert len(transport._pulls) == 1
+        del request
+        gc.collect()
+        assert not transport._pulls and connection.fileno() == -1 and arena() is None
+    held.set()
+    with actors("a") as transport:
+        while transport.source()._askers:  # who has it hears of it
+            pass
 
 
 def test_a_timeout_of_rays_is_pythons(actors, monkeypatch, a):

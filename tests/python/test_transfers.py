@@ -361,6 +361,25 @@ def test_how_a_tree_would_be_sent_is_a_tree_of_texts(a):
         a.explain({"rate": 0.5})
 
 
+@pytest.mark.parametrize("none", [[], np.zeros(0, "u8"), np.zeros(0, "i4")], ids=["list", "uint64", "int32"])
+def test_no_blocks_are_a_transfer_too(a, b, key, none):
+    """As of a request that has no pages: the rest of its tree goes."""
+    pages, cache = a.empty((8, 16), "uint8"), b.empty((8, 16), "uint8")
+    pages.numpy()[:] = 7
+    sent = a.send({"kv": ferry.Blocks(pages, none), "one": ferry.Blocks(pages, [1])}, to=2, key=key)
+    b.recv(into={"kv": ferry.Blocks(cache, none), "one": ferry.Blocks(cache, [2])}, frm=0, key=key).result(20)
+    sent.result(20)
+    assert (cache.numpy() != 0).any(axis=1).tolist() == [i == 2 for i in range(8)]
+    with (
+        a.prepare_send(ferry.Blocks(pages, none), to=2, key=key) as out,
+        b.prepare_recv(into=ferry.Blocks(cache, none), frm=0, key=key) as into,
+    ):
+        out.fire()
+        into.fire()
+        out.wait(timeout=20)
+        into.wait(timeout=20)
+
+
 def test_the_error_of_a_refused_column_has_the_keys_that_it_is_about(a, key):
     tensor = a.empty(100, "uint8")
     column = {"offsets": np.array([0, 90]), "lengths": np.array([1, 11])}
