@@ -137,12 +137,12 @@ void ferry_session_close(ferry_session* session) {
 
 ferry_status* ferry_session_health(ferry_session* session) {
   FERRY_CLIENT_NEEDS(session);
-  return session->session->Check().release();
+  return Kept(session)->Check().release();
 }
 
 ferry_status* ferry_session_wait(ferry_session* session, uint64_t timeout_ns) {
   FERRY_CLIENT_NEEDS(session);
-  return session->session->WaitAttached(timeout_ns).release();
+  return Kept(session)->WaitAttached(timeout_ns).release();
 }
 
 uint64_t ferry_session_id(const ferry_session* session) {
@@ -174,13 +174,13 @@ ferry_status* ferry_arena_create(ferry_session* session, uint64_t device, uint64
                                  unsigned flags, ferry_arena** arena) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(arena);
-  return MakeArenaHandle(
-             arena,
-             [&](std::unique_ptr<ferry_arena>* made) {
-               return OfField(InArguments(CreateArena(session->session, device, bytes, flags, made),
-                                          {{"device_id", "device"}, {"memory", "device"}}),
-                              "device");
-             })
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return OfField(
+                               InArguments(CreateArena(Kept(session), device, bytes, flags, made),
+                                           {{"device_id", "device"}, {"memory", "device"}}),
+                               "device");
+                         })
       .release();
 }
 
@@ -188,13 +188,13 @@ ferry_status* ferry_arena_import(ferry_session* session, uint64_t device, int me
                                  ferry_arena** arena) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(arena);
-  return MakeArenaHandle(
-             arena,
-             [&](std::unique_ptr<ferry_arena>* made) {
-               return OfField(InArguments(ImportArena(session->session, device, memfd, bytes, made),
-                                          {{"device_id", "device"}, {"memory", "memfd"}}),
-                              "memfd");
-             })
+  return MakeArenaHandle(arena,
+                         [&](std::unique_ptr<ferry_arena>* made) {
+                           return OfField(
+                               InArguments(ImportArena(Kept(session), device, memfd, bytes, made),
+                                           {{"device_id", "device"}, {"memory", "memfd"}}),
+                               "memfd");
+                         })
       .release();
 }
 
@@ -243,7 +243,7 @@ uint64_t ferry_over_value(const ferry_session* session, uint32_t timeline) {
 ferry_status* ferry_over_wait(ferry_session* session, uint32_t timeline, uint64_t value,
                               uint64_t timeout_ns) {
   FERRY_CLIENT_NEEDS(session);
-  return WaitOver(session->session.get(), timeline, value, timeout_ns).release();
+  return WaitOver(Kept(session).get(), timeline, value, timeout_ns).release();
 }
 
 void ferry_over_failures(const ferry_session* session, uint32_t timeline, uint64_t* count,
@@ -256,7 +256,7 @@ void ferry_over_failures(const ferry_session* session, uint32_t timeline, uint64
 
 ferry_status* ferry_over_reset(ferry_session* session, uint32_t timeline) {
   FERRY_CLIENT_NEEDS(session);
-  return ResetOver(session->session.get(), timeline).release();
+  return ResetOver(Kept(session).get(), timeline).release();
 }
 
 ferry_status* ferry_session_watch(ferry_session* session,
@@ -265,7 +265,7 @@ ferry_status* ferry_session_watch(ferry_session* session,
                                   void* argument) {
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(ended);
-  return session->session->Watch(ended, argument).release();
+  return Kept(session)->Watch(ended, argument).release();
 }
 
 }  // extern "C"

@@ -21,6 +21,10 @@ struct ferry_session : ferry::client::Handle<0x7365'7373'696f'6e01> {
 
 namespace ferry::client {
 
+// The session of a handle that is good, for a call that waits: ferry_session_close of another
+// thread ends such calls and frees the handle, and the session lives until the last has returned.
+inline std::shared_ptr<Session> Kept(const ferry_session* session) { return session->session; }
+
 // Copies `size` bytes of options from `given` to `options`, which has `known` bytes and is zeroed
 // first. `type` is the options' type as the caller spells it, for errors. (api.cc)
 StatusPtr CopyOptions(const char* type, const void* given, size_t size, void* options,

@@ -21,7 +21,7 @@ ferry_status* ferry_cluster_devices(ferry_session* session, ferry_device_list** 
   FERRY_CLIENT_NEEDS(session);
   FERRY_CLIENT_NEEDS(devices);
   std::vector<ClusterDeviceInfo> told;
-  if (StatusPtr error = session->session->ListClusterDevices(&told)) return error.release();
+  if (StatusPtr error = Kept(session)->ListClusterDevices(&told)) return error.release();
   auto made = std::make_unique<ferry_device_list>();
   made->devices = std::move(told);
   *devices = made.release();
@@ -48,7 +48,7 @@ ferry_status* ferry_domain_join(ferry_session* session, const void* domain, size
   problems.CheckList([] { return std::string(); }, "domain", domain, "domain_bytes", domain_bytes);
   if (StatusPtr error = problems.Take()) return error.release();
   DomainMember member{std::string(static_cast<const char*>(domain), domain_bytes), device, name};
-  return session->session->JoinDomain(member).release();
+  return Kept(session)->JoinDomain(member).release();
 }
 
 void ferry_device_list_free(ferry_device_list* devices) {

@@ -43,7 +43,7 @@ ferry_status* ferry_arena_import_cuda(ferry_session* session, uint64_t device, v
   FERRY_CLIENT_NEEDS(arena);
   return MakeArenaHandle(arena,
                          [&](std::unique_ptr<ferry_arena>* made) {
-                           return OfField(InArguments(ImportCudaArena(session->session, device,
+                           return OfField(InArguments(ImportCudaArena(Kept(session), device,
                                                                       pointer, bytes, made),
                                                       {{"device_id", "device"},
                                                        {"memory", "pointer"},
@@ -69,7 +69,7 @@ ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t devic
              [&](std::unique_ptr<ferry_arena>* made) {
                return OfField(
                    InArguments(
-                       ImportCudaSegments(session->session, device, segments, made),
+                       ImportCudaSegments(Kept(session), device, segments, made),
                        {{"device_id", "device"}, {"memory", "fds"}, {"bytes", "segment_bytes"}}),
                    "fds");
              })
@@ -79,13 +79,13 @@ ferry_status* ferry_arena_import_cuda_fds(ferry_session* session, uint64_t devic
 ferry_status* ferry_stream_define(ferry_session* session, ferry_cuda_stream stream,
                                   uint32_t timeline, uint64_t value) {
   FERRY_CLIENT_NEEDS(session);
-  return OfField(DefineOnStream(*session->session, stream, timeline, value), "stream").release();
+  return OfField(DefineOnStream(*Kept(session), stream, timeline, value), "stream").release();
 }
 
 ferry_status* ferry_stream_wait_over(ferry_session* session, ferry_cuda_stream stream,
                                      uint32_t timeline, uint64_t value) {
   FERRY_CLIENT_NEEDS(session);
-  return OfField(WaitOverOnStream(session->session, stream, timeline, value), "stream").release();
+  return OfField(WaitOverOnStream(Kept(session), stream, timeline, value), "stream").release();
 }
 
 ferry_status* ferry_stream_wait_batch(ferry_batch* batch, ferry_cuda_stream stream) {

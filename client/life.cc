@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/life.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ferry::client {
@@ -18,13 +19,31 @@ CounterLine Life::Own(uint32_t timeline, const CounterLine& line) const {
 bool Life::AllWell(uint32_t timeline, const CounterLine& now, uint64_t first, uint64_t last) const {
   std::lock_guard lock(mutex_);
   const CounterLine own = Own(timeline, now);
-  return first > forgotten_[timeline] && (own.failures == 0 || own.first_failed > last);
+  return !IsForgotten(timeline, first) && (own.failures == 0 || own.first_failed > last);
 }
 
-void Life::ForgetFailures(uint32_t timeline, uint64_t up_to) {
+void Life::BeginReset(uint32_t timeline) {
   std::lock_guard lock(mutex_);
+  if (!ended()) ++resets_[timeline];
+}
+
+void Life::EndReset(uint32_t timeline, uint64_t up_to) {
+  std::lock_guard lock(mutex_);
+  if (ended()) return;
+  ++resets_over_[timeline];
   begin_[timeline] = {};
   forgotten_[timeline] = up_to;
+}
+
+uint64_t Life::Resets(uint32_t timeline) const {
+  if (timeline >= resets_.size()) return 0;
+  std::lock_guard lock(mutex_);
+  return resets_[timeline];
+}
+
+void Life::PostedDuringReset(uint32_t timeline, uint64_t up_to) {
+  std::lock_guard lock(mutex_);
+  if (!ended()) forgotten_[timeline] = std::max(forgotten_[timeline], up_to);
 }
 
 void Life::End(StatusPtr cause, const CounterLines& end) {
@@ -39,7 +58,7 @@ StatusPtr Life::StatusAtEnd(uint64_t transfer, uint32_t timeline, uint64_t value
   if (timeline == kPreparedTimeline) return Copy(cause_);
   const CounterLine own = Own(timeline, end_[timeline]);
   if (value > own.value) return Copy(cause_);
-  if (value > forgotten_[timeline]) {
+  if (!IsForgotten(timeline, value)) {
     if (own.failures == 0 || value < own.first_failed) return nullptr;
     const bool exact = begin_[timeline].failures == 0;
     if (exact && own.failures == 1 && value > own.first_failed) return nullptr;

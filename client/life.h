@@ -2,7 +2,8 @@
 // What is known of the transfers of one life of the session: from one attach to the loss of that
 // daemon, or to the session's end. Values and ids go on from life to life. So a batch asks its
 // Life, however late, how a transfer ended whose daemon is gone. Any thread; shared by the
-// connection and the batches of that life. Invariant: nothing changes once ended() is true.
+// connection and the batches of that life. Invariant: nothing changes once ended() is true. A reset
+// that had begun by then is never known to have been done.
 #pragma once
 
 #include <array>
@@ -35,9 +36,15 @@ class Life {
 
   // True if `now`, the counter's line, suffices to know that all of [first, last] ended well.
   bool AllWell(uint32_t timeline, const CounterLine& now, uint64_t first, uint64_t last) const;
-  // The failure fields of the daemon's counter were reset: they say nothing of values up to
-  // `up_to`.
-  void ForgetFailures(uint32_t timeline, uint64_t up_to);
+  // The daemon is asked to reset the failure fields of its counter. Until it has answered they say
+  // nothing, and from then on nothing of values up to `up_to`, the last that was posted by then.
+  void BeginReset(uint32_t timeline);
+  void EndReset(uint32_t timeline, uint64_t up_to);
+  // How many resets of the counter have begun; 0 for a counter that there is not.
+  uint64_t Resets(uint32_t timeline) const;
+  // What has these values was posted while a reset may have been carried out: the fields say
+  // nothing of values up to `up_to`.
+  void PostedDuringReset(uint32_t timeline, uint64_t up_to);
 
   // The life is over. `end`: the counters as the daemon left them. Once.
   void End(StatusPtr cause, const CounterLines& end);
@@ -49,12 +56,18 @@ class Life {
  private:
   // The part of a line that is about values of this life. Under mutex_.
   CounterLine Own(uint32_t timeline, const CounterLine& line) const;
+  // Whether the failure fields say nothing of this value. Under mutex_.
+  bool IsForgotten(uint32_t timeline, uint64_t value) const {
+    return resets_[timeline] != resets_over_[timeline] || value <= forgotten_[timeline];
+  }
 
   const uint64_t prepared_from_;
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;  // guards what follows
   CounterLines begin_;
   std::array<uint64_t, FERRY_TIMELINE_COUNTERS> forgotten_{};
+  std::array<uint64_t, FERRY_TIMELINE_COUNTERS> resets_{};  // that have begun
+  std::array<uint64_t, FERRY_TIMELINE_COUNTERS> resets_over_{};
   CounterLines end_{};
   StatusPtr cause_;
 };

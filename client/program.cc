@@ -151,7 +151,7 @@ ferry_status* ferry_program_compile(ferry_session* session, uint64_t device, con
   if (text_bytes != 0) FERRY_CLIENT_NEEDS(text);
   std::unique_ptr<ferry_program> made;
   StatusPtr error =
-      CompileProgram(session->session, device, std::string_view(text, text_bytes), &made);
+      CompileProgram(Kept(session), device, std::string_view(text, text_bytes), &made);
   if (error == nullptr) *program = made.release();
   return error.release();
 }
@@ -195,7 +195,7 @@ ferry_status* ferry_run_programs(ferry_session* session, uint64_t device, const 
   if (StatusPtr error = Given("ferry_post_options", given, &options)) return error.release();
   std::unique_ptr<ferry_batch> made;
   StatusPtr error = RunPrograms(
-      session->session, runs, PostBatch{Direction::kRun, device, nullptr, count, &options}, &made);
+      Kept(session), runs, PostBatch{Direction::kRun, device, nullptr, count, &options}, &made);
   if (error == nullptr) *batch = made.release();
   return error.release();
 }
@@ -210,7 +210,7 @@ ferry_status* ferry_prepare_programs(ferry_session* session, uint64_t device, co
   if (StatusPtr error = Given("ferry_post_options", given, &options)) return error.release();
   std::unique_ptr<ferry_prepared> made;
   StatusPtr error =
-      PreparePrograms(session->session, runs,
+      PreparePrograms(Kept(session), runs,
                       PostBatch{Direction::kRun, device, nullptr, count, &options, true}, &made);
   if (error == nullptr) *prepared = made.release();
   return error.release();

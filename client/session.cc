@@ -256,27 +256,31 @@ std::string Session::ArenaUse() const {
 StatusPtr Session::ResetTimeline(uint32_t timeline) {
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
-  FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->ResetTimeline(timeline)));
-  return IfCurrent(*connection, [&] {
-    connection->life->ForgetFailures(timeline, timelines_.posted(timeline));
-  });
+  connection->life->BeginReset(timeline);
+  StatusPtr error = OrCause(*connection, connection->ResetTimeline(timeline));
+  StatusPtr lost = IfCurrent(
+      *connection, [&] { connection->life->EndReset(timeline, timelines_.posted(timeline)); });
+  return error != nullptr ? std::move(error) : std::move(lost);
 }
 
 StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
                         std::shared_ptr<const Life>* life) {
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
+  const uint32_t timeline = batch.prepare ? kPreparedTimeline : batch.options->over_timeline;
+  const uint64_t resets = connection->life->Resets(timeline);
   FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->Post(batch, answer)));
   // An answer that arrives together with the daemon's end counts as lost: the next daemon counts on
   // from what was known before.
   return IfCurrent(*connection, [&] {
     *life = connection->life;
     if (batch.count == 0) return;
-    const uint32_t timeline = batch.prepare ? kPreparedTimeline : batch.options->over_timeline;
     if (batch.prepare) {
       timelines_.PreparedBegan(answer->prepared_batch);
     } else {
-      timelines_.Posted(timeline, answer->first_over_value + batch.count - 1);
+      const uint64_t last = answer->first_over_value + batch.count - 1;
+      timelines_.Posted(timeline, last);
+      if ((*life)->Resets(timeline) != resets) connection->life->PostedDuringReset(timeline, last);
       const DeviceInfo* device = FindDevice(batch.device);
       if (device != nullptr && device->kind == kGpuDevice && batch.direction != Direction::kRun) {
         streams_.Record(batch, *answer);

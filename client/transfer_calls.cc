@@ -11,35 +11,36 @@ namespace {
 
 constexpr uint64_t kBufferAlignment = 256;
 
-StatusPtr Post(ferry_session* session, Direction direction, uint64_t device,
+// Of these functions `session` is what Kept has returned.
+StatusPtr Post(const auto& session, Direction direction, uint64_t device,
                const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
                ferry_batch** batch) {
   ferry_post_options options;
   FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_post_options", given, &options));
   std::unique_ptr<ferry_batch> made;
-  FERRY_CLIENT_RETURN_IF_ERROR(PostTransfers(
-      session->session, PostBatch{direction, device, transfers, count, &options}, &made));
+  FERRY_CLIENT_RETURN_IF_ERROR(
+      PostTransfers(session, PostBatch{direction, device, transfers, count, &options}, &made));
   *batch = made.release();
   return nullptr;
 }
 
-StatusPtr Prepare(ferry_session* session, Direction direction, uint64_t device,
+StatusPtr Prepare(const auto& session, Direction direction, uint64_t device,
                   const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
                   ferry_prepared** prepared) {
   ferry_post_options options;
   FERRY_CLIENT_RETURN_IF_ERROR(Given("ferry_post_options", given, &options));
   std::unique_ptr<ferry_prepared> made;
   FERRY_CLIENT_RETURN_IF_ERROR(PrepareTransfers(
-      session->session, PostBatch{direction, device, transfers, count, &options, true}, &made));
+      session, PostBatch{direction, device, transfers, count, &options, true}, &made));
   *prepared = made.release();
   return nullptr;
 }
 
-StatusPtr ReceiveNew(ferry_session* session, uint64_t device, const ferry_transfer* receives,
+StatusPtr ReceiveNew(const auto& session, uint64_t device, const ferry_transfer* receives,
                      const uint64_t* bytes, size_t count, const ferry_post_options* options,
                      ferry_arena** arena, ferry_range* ranges, ferry_batch** batch) {
   constexpr char kDoing[] = "receiving into new buffers";
-  FERRY_CLIENT_RETURN_IF_ERROR(session->session->Check());
+  FERRY_CLIENT_RETURN_IF_ERROR(session->Check());
   if (count == 0) {
     return BadField(kDoing, "count", "is 0: it must be 1 or more, as many as there are `bytes`");
   }
@@ -58,7 +59,7 @@ StatusPtr ReceiveNew(ferry_session* session, uint64_t device, const ferry_transf
   {
     std::unique_ptr<ferry_arena> created;
     FERRY_CLIENT_RETURN_IF_ERROR(
-        CreateArena(session->session, device, total != 0 ? total : kBufferAlignment, 0, &created));
+        CreateArena(session, device, total != 0 ? total : kBufferAlignment, 0, &created));
     made.reset(created.release());
   }
   std::vector<ferry_transfer> transfers(receives, receives + count);
@@ -88,7 +89,7 @@ ferry_status* ferry_cross_host_send(ferry_session* session, uint64_t device,
   FERRY_CLIENT_NEEDS(session);
   if (count != 0) FERRY_CLIENT_NEEDS(sends);
   FERRY_CLIENT_NEEDS(batch);
-  return Post(session, Direction::kSend, device, sends, count, options, batch).release();
+  return Post(Kept(session), Direction::kSend, device, sends, count, options, batch).release();
 }
 
 ferry_status* ferry_cross_host_receive(ferry_session* session, uint64_t device,
@@ -97,7 +98,8 @@ ferry_status* ferry_cross_host_receive(ferry_session* session, uint64_t device,
   FERRY_CLIENT_NEEDS(session);
   if (count != 0) FERRY_CLIENT_NEEDS(receives);
   FERRY_CLIENT_NEEDS(batch);
-  return Post(session, Direction::kReceive, device, receives, count, options, batch).release();
+  return Post(Kept(session), Direction::kReceive, device, receives, count, options, batch)
+      .release();
 }
 
 ferry_status* ferry_cross_host_receive_new(ferry_session* session, uint64_t device,
@@ -111,7 +113,7 @@ ferry_status* ferry_cross_host_receive_new(ferry_session* session, uint64_t devi
   FERRY_CLIENT_NEEDS(ranges);
   FERRY_CLIENT_NEEDS(arena);
   FERRY_CLIENT_NEEDS(batch);
-  return ReceiveNew(session, device, receives, bytes, count, options, arena, ranges, batch)
+  return ReceiveNew(Kept(session), device, receives, bytes, count, options, arena, ranges, batch)
       .release();
 }
 
@@ -154,7 +156,7 @@ ferry_status* ferry_batch_transfer_status(ferry_batch* batch, size_t index) {
 }
 
 int ferry_transfer_route(ferry_session* session, uint64_t id) {
-  return Usable(session) ? TransferRoute(*session->session, id) : 0;
+  return Usable(session) ? TransferRoute(*Kept(session), id) : 0;
 }
 
 ferry_status* ferry_batch_routes(ferry_batch* batch, int* routes) {
@@ -193,7 +195,8 @@ ferry_status* ferry_prepare_send(ferry_session* session, uint64_t device,
   FERRY_CLIENT_NEEDS(session);
   if (count != 0) FERRY_CLIENT_NEEDS(sends);
   FERRY_CLIENT_NEEDS(prepared);
-  return Prepare(session, Direction::kSend, device, sends, count, options, prepared).release();
+  return Prepare(Kept(session), Direction::kSend, device, sends, count, options, prepared)
+      .release();
 }
 
 ferry_status* ferry_prepare_receive(ferry_session* session, uint64_t device,
@@ -202,7 +205,7 @@ ferry_status* ferry_prepare_receive(ferry_session* session, uint64_t device,
   FERRY_CLIENT_NEEDS(session);
   if (count != 0) FERRY_CLIENT_NEEDS(receives);
   FERRY_CLIENT_NEEDS(prepared);
-  return Prepare(session, Direction::kReceive, device, receives, count, options, prepared)
+  return Prepare(Kept(session), Direction::kReceive, device, receives, count, options, prepared)
       .release();
 }
 

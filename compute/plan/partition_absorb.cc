@@ -39,10 +39,11 @@ void Partition::Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const 
   const uint32_t into = IndexOf(user);
   const Fusion& fusion = all_[from];
   const Fusion& whole = all_[into];
-  if (from == into || !fusion.simple || fusion.product != kNoItem || !fit(fusion) ||
+  if (from == into || !fusion.simple || fusion.product != kNoItem ||
       fusion.ops + whole.ops > kMaxKernelOps) {
     return;
   }
+  // What stores has no result, and `fit` looks at results.
   const bool only = std::all_of(fusion.items.begin(), fusion.items.end(), [&](ItemId one) {
     const Node& node = graph_.items[one].node;
     if (node.results != 1) return false;
@@ -50,7 +51,7 @@ void Partition::Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const 
     return std::all_of(users.begin(), users.end(),
                        [&](ItemId other) { return other == user || fusion.Has(other); });
   });
-  if (!only || !waits_->MayJoin(from, into) || AreOrdered(fusion, whole) ||
+  if (!only || !fit(fusion) || !waits_->MayJoin(from, into) || AreOrdered(fusion, whole) ||
       !TouchApart(fusion, whole, true) || IsBetween(from, into)) {
     return;
   }

@@ -68,7 +68,8 @@ class JobQueue {
   void TakeBack(Job& job);
   // Takes a job that is ready out of the queue. Does nothing to other jobs.
   void Remove(Job& job);
-  // The job has ended: a run of it that was put aside will not go on.
+  // The job runs no more, though transfers of it may not be over: a run of it that was put aside
+  // will not go on.
   void Drop(const Job& job);
 
   // Whether the compute thread has begun a job that is handed to it.

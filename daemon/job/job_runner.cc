@@ -169,7 +169,8 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
   if (job.stop != nullptr) {
     may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
   }
-  const uint64_t bytes = lent ? scratch.size() : 0;
+  // A run that is put aside takes along all of the scratch, also what a larger run left there.
+  const uint64_t bytes = lent ? std::max<uint64_t>(scratch.size(), scratch_.bytes()) : 0;
   const bool fits = aside_run != nullptr || (aside_bytes_ <= most_kept_.of_all &&
                                              bytes <= most_kept_.of_all - aside_bytes_);
   Slice slice{*this, SessionOf(job.id).value(), job.others, fits, computer_->begun()};
@@ -293,12 +294,9 @@ void JobRunner::Disarm(PreparedBatch& batch) {
 
 JobRunner::ArmedJob* JobRunner::FindReady(const Batch& batch) const {
   const uint64_t n = batch.words.firings() + 1;
-  if (!batch.words.Wants(n) || aside_.contains(SessionOf(batch.jobs.front()->job.id)) ||
-      IsOverQuota(batch)) {
-    return nullptr;
-  }
+  if (!batch.words.Wants(n) || IsOverQuota(batch)) return nullptr;
   for (const std::unique_ptr<ArmedJob>& armed : batch.jobs) {
-    if (armed->over < n && !armed->failed && !armed->turn &&
+    if (armed->over < n && !armed->failed && !armed->turn && !IsHeldUp(armed->job.id) &&
         MayBegin(batch.words, armed->job.joints, n)) {
       return armed.get();
     }
@@ -391,8 +389,11 @@ void JobRunner::Forget(const ArmedJob& armed) {
 
 void JobRunner::Fire(ArmedJob& armed) {
   const PreparedJob& job = armed.job;
-  if (armed.aside_run == nullptr) armed.batch.words.Begin(armed.over + 1);
-  Keep(armed);
+  if (armed.aside_run == nullptr) {
+    armed.batch.words.Begin(armed.over + 1);
+    // Not later: what a run has made of constants before it was put aside is where it was then.
+    Keep(armed);
+  }
   compute::HostProgram::StepOver step_over;
   if (std::any_of(job.joints.begin(), job.joints.end(),
                   [&](const Joint& joint) { return IsEarly(joint, *job.program); })) {

@@ -324,6 +324,7 @@ void JobTable::OnRan(Job& job, absl::Status status) {
   status = WithHolders(status, job, sessions_.all());
   if (!job.own) return End(job, std::move(status));
   job.state = job.own->outcome ? State::kEnding : State::kWaiting;
+  if (job.own->outcome) PlaceOf(job).queue.Drop(job);
   if (!status.ok() && !job.own->outcome) return EndWith(job, std::move(status));
   GoOn(job);
 }

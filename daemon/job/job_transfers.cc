@@ -159,7 +159,10 @@ void JobTable::EndWith(Job& job, absl::Status status) {
   Job::OwnTransfers& own = *job.own;
   if (own.outcome) return;
   Leave(job);
-  if (job.state != State::kAtRunner) job.state = State::kEnding;
+  if (job.state != State::kAtRunner) {
+    job.state = State::kEnding;
+    PlaceOf(job).queue.Drop(job);
+  }
   own.outcome = std::move(status);
   for (size_t i = 0; i < own.over.size(); ++i) {
     if (own.over[i]) continue;

@@ -2,6 +2,7 @@
 #include "daemon/job/time_quota.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/duration.h"
@@ -16,14 +17,19 @@ constexpr int64_t kSecond = 1'000'000'000;
 void TimeQuota::Charge(absl::Time now, absl::Duration took) {
   const int64_t took_ns = absl::ToInt64Nanoseconds(took);
   taken_ns_.fetch_add(took_ns, std::memory_order_relaxed);
-  const int64_t share = share_ns_.load(std::memory_order_relaxed);
-  if (share >= kSecond) return;
   const int64_t begun = absl::ToUnixNanos(now) - took_ns;
-  const int64_t from = std::max(until_ns_.load(std::memory_order_relaxed), begun - kSecond);
-  const double pays = static_cast<double>(took_ns) * static_cast<double>(kSecond) /
-                      static_cast<double>(std::max<int64_t>(share, 1));
-  constexpr double kMost = 1e18;  // 31 years
-  until_ns_.store(from + static_cast<int64_t>(std::min(pays, kMost)), std::memory_order_relaxed);
+  int64_t share = share_ns_.load();
+  while (share < kSecond) {
+    const int64_t from = std::max(until_ns_.load(), begun - kSecond);
+    const double pays = static_cast<double>(took_ns) * static_cast<double>(kSecond) /
+                        static_cast<double>(std::max<int64_t>(share, 1));
+    constexpr double kMost = 1e18;  // 31 years
+    until_ns_.store(from + static_cast<int64_t>(std::min(pays, kMost)));
+    // SetShare may have forgiven in between what this store has brought back.
+    const int64_t was = std::exchange(share, share_ns_.load());
+    if (share == was) return;
+    Forgive();
+  }
 }
 
 absl::Time TimeQuota::until() const {
@@ -41,7 +47,7 @@ std::string TimeQuota::TextOf(absl::Time now) const {
 void TimeQuotas::SetShare(absl::Duration share) {
   home_.Check();
   const int64_t share_ns = absl::ToInt64Nanoseconds(share);
-  if (share_ns_.exchange(share_ns, std::memory_order_relaxed) == share_ns) return;
+  if (share_ns_.exchange(share_ns) == share_ns) return;
   for (const auto& [uid, quota] : quotas_) quota->Forgive();
 }
 

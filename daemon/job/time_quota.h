@@ -39,7 +39,7 @@ class TimeQuota {
     return absl::Nanoseconds(taken_ns_.load(std::memory_order_relaxed));
   }
   // What he has taken before counts no more for until().
-  void Forgive() { until_ns_.store(kNever, std::memory_order_relaxed); }
+  void Forgive() { until_ns_.store(kNever); }
   // What a job waits for while the quota is over, for people.
   std::string TextOf(absl::Time now) const;
 

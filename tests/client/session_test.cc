@@ -57,6 +57,22 @@ TEST_F(SessionTest, ADaemonOfAnotherVersionIsToldWithBothVersionsAndWhichEndIsOl
   }
 }
 
+// With nothing else that holds the session, such as an arena.
+TEST_F(SessionTest, ACallThatWaitsInAnotherThreadEndsWithTheSession) {
+  ferry_session_options options{};
+  options.struct_size = sizeof(options);
+  options.client_dir = dir_.c_str();
+  ferry_session* session = nullptr;
+  ASSERT_EQ(ferry_session_open(&options, &session), nullptr);
+  std::thread joins([session] {
+    const Status status(ferry_domain_join(session, "d", 1, 0, "hang"));
+    EXPECT_EQ(status.code_name(), "CANCELLED") << status.ToString();
+  });
+  daemon_->WaitForHanging(1);
+  ferry_session_close(session);
+  joins.join();
+}
+
 TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
   ferry_session_options options{};
   options.struct_size = sizeof(options);

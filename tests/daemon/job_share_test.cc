@@ -19,6 +19,17 @@ constexpr char kSecond[] =
     "  yield %t\n"
     "store @x, %r\n";
 
+// A part of that, and what it makes is sent.
+constexpr char kSends[] =
+    "program 1\n"
+    "buffer @x read 65536\n"
+    "%x = input @x : f32[128,128]\n"
+    "%r = repeat %x trips=" LONG_TRIPS
+    " (%i, %a)\n"
+    "  %t = transpose %a permutation=[1,0]\n"
+    "  yield %t\n"
+    "send %r peer=\"other\" key=\"k\"\n";
+
 class JobShareTest : public JobTransfersRig {
  protected:
   void SetUp() override {
@@ -98,6 +109,31 @@ TEST_F(JobShareTest, WhatIsPutAsideEndsAtOnceAndWithItsSession) {
   const TransferId next = PostShort(*other_, memory_, 262144);
   Run();
   EXPECT_THAT(Over(), ElementsAre(second, first, next));
+}
+
+// It runs no more, though it lasts until the last of its transfers lets go.
+TEST_F(JobShareTest, WhatWasPutAsideAndIsCancelledHoldsUpNobodyWhileItsTransfersLast) {
+  PostBatch batch;
+  AddRun(batch, Fingerprint(kSends), {{"x", At(memory_, 0, 65536)}});
+  batch.jobs[0].peers = {{"other", GlobalDeviceId(7)}};
+  batch.deadlines[0] = absl::Hours(1);
+  const PostReply reply = jobs_.Post(*other_, std::move(batch));
+  ASSERT_THAT(reply.status, Is("OK")) << ::testing::PrintToString(Fields(reply));
+  const TransferId first = MakeTransferId(other_->id(), reply.first_transfer_id);
+  rig_.Settle();
+  jobs_.Join();  // its memory is there
+  const TransferId second = PostShort(*session_, arena_);
+  compute_.RunAll();
+  rig_.control.RunAll();
+  ASSERT_THAT(Over(), ElementsAre(second));
+  EXPECT_STREQ(jobs_.Find(first)->state, "ready") << "put aside";
+  EXPECT_TRUE(jobs_.Cancel(first, Error(absl::StatusCode::kCancelled, Reason::kCancelled, "stop")));
+  const TransferId own = PostShort(*other_, memory_, 262144);
+  Run();
+  EXPECT_THAT(Over(), ElementsAre(second, own));
+  JobTransfersRig::Over(Posted(Side::kSend),
+                        Error(absl::StatusCode::kCancelled, Reason::kCancelled, "stop"));
+  EXPECT_EQ(Over().back(), first);
 }
 
 TEST_F(JobShareTest, LongOnesOfTwoSessionsTakeTurns) {

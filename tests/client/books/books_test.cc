@@ -70,7 +70,8 @@ TEST(LifeTest, FailuresOfOlderLivesAreNotItsOwn) {
 
 TEST(LifeTest, AfterAResetTheFieldsSpeakOfWhatCameLater) {
   Life life(Lines({10, 4, 6}));
-  life.ForgetFailures(0, 15);
+  life.BeginReset(0);
+  life.EndReset(0, 15);
   EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 15, 16));
   EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 16, 18));
   life.End(Lost(), Lines({18, 17, 1}));
@@ -78,6 +79,24 @@ TEST(LifeTest, AfterAResetTheFieldsSpeakOfWhatCameLater) {
   EXPECT_EQ(ReasonAtEnd(life, 16), "OK");
   EXPECT_EQ(ReasonAtEnd(life, 17), kReasonDaemonLost);
   EXPECT_EQ(ReasonAtEnd(life, 18), "OK");
+}
+
+// The daemon has cleared the fields, and nobody knows yet of which values.
+TEST(LifeTest, WhileAResetIsUnderWayTheFieldsSayNothing) {
+  Life life({});
+  EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 15, 16));
+  life.BeginReset(0);
+  EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 15, 16));
+  EXPECT_TRUE(life.AllWell(1, {18, 0, 0}, 15, 16)) << "another counter";
+  EXPECT_EQ(life.Resets(0), 1u);
+  life.EndReset(0, 15);
+  EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 16, 16));
+  life.PostedDuringReset(0, 17);  // its answer came later than the reset's
+  EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 16, 16));
+  EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 18, 18));
+  life.BeginReset(0);
+  life.End(Lost(), Lines({18, 0, 0}));
+  EXPECT_EQ(ReasonAtEnd(life, 18), kReasonDaemonLost) << "it may have been carried out";
 }
 
 std::vector<uint64_t> Ids(Unheard& unheard) {

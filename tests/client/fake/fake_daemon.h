@@ -62,7 +62,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   v1::Hello last_hello();
   size_t arenas();
   v1::RegisterArena last_arena();     // the last arena that a client asked for
-  void WaitForHanging(size_t count);  // posts that will not be answered
+  void WaitForHanging(size_t count);  // calls that will not be answered
   size_t hanging();
   void WaitForEventWaiter();      // a client's thread that sleeps until any counter advances
   size_t prepared_waiters();      // threads that sleep until a firing is over
@@ -158,11 +158,16 @@ class FakeDaemon final : public v1::TransferService::Service {
   void Finish(Session* session, Transfer* transfer, google::rpc::Status status);
   grpc::Status Hang(grpc::ServerContext* context);
 
-  // Lists, beside its own device, one device of another node that it has not heard of.
+  // Lists, beside its own device, one device of another node that it has not heard of. A member
+  // "hang..." is never answered.
   class Cluster final : public v1::SessionService::Service {
-    grpc::Status JoinDomain(grpc::ServerContext*, const v1::JoinDomainRequest*,
+   public:
+    explicit Cluster(FakeDaemon& daemon) : daemon_(daemon) {}
+
+   private:
+    grpc::Status JoinDomain(grpc::ServerContext* context, const v1::JoinDomainRequest* request,
                             v1::JoinDomainResponse*) override {
-      return grpc::Status::OK;
+      return request->name().starts_with("hang") ? daemon_.Hang(context) : grpc::Status::OK;
     }
     grpc::Status ListClusterDevices(grpc::ServerContext*, const v1::ListClusterDevicesRequest*,
                                     v1::ListClusterDevicesResponse* response) override {
@@ -177,6 +182,8 @@ class FakeDaemon final : public v1::TransferService::Service {
       other->set_node("node-b");
       return grpc::Status::OK;
     }
+
+    FakeDaemon& daemon_;
   };
   // Compiles every program to the same one, without buffers.
   class Compiler final : public v1::ProgramService::Service {
@@ -189,7 +196,7 @@ class FakeDaemon final : public v1::TransferService::Service {
   };
 
   const std::string dir_;
-  Cluster cluster_;
+  Cluster cluster_{*this};
   Compiler compiler_;
   int listener_ = -1;
   std::unique_ptr<grpc::Server> server_;
