@@ -35,15 +35,16 @@ void Life::EndReset(uint32_t timeline, uint64_t up_to) {
   forgotten_[timeline] = up_to;
 }
 
-uint64_t Life::Resets(uint32_t timeline) const {
-  if (timeline >= resets_.size()) return 0;
+uint64_t Life::ResetsOver(uint32_t timeline) const {
+  if (timeline >= resets_over_.size()) return 0;
   std::lock_guard lock(mutex_);
-  return resets_[timeline];
+  return resets_over_[timeline];
 }
 
-void Life::PostedDuringReset(uint32_t timeline, uint64_t up_to) {
+void Life::Posted(uint32_t timeline, uint64_t last, uint64_t resets_over) {
   std::lock_guard lock(mutex_);
-  if (!ended()) forgotten_[timeline] = std::max(forgotten_[timeline], up_to);
+  if (ended() || resets_[timeline] == resets_over) return;
+  forgotten_[timeline] = std::max(forgotten_[timeline], last);
 }
 
 void Life::End(StatusPtr cause, const CounterLines& end) {

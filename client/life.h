@@ -2,8 +2,8 @@
 // What is known of the transfers of one life of the session: from one attach to the loss of that
 // daemon, or to the session's end. Values and ids go on from life to life. So a batch asks its
 // Life, however late, how a transfer ended whose daemon is gone. Any thread; shared by the
-// connection and the batches of that life. Invariant: nothing changes once ended() is true. A reset
-// that had begun by then is never known to have been done.
+// connection and the batches of that life. Invariant: nothing changes once ended() is true. Of a
+// reset that was under way then it is never known whether the daemon carried it out.
 #pragma once
 
 #include <array>
@@ -40,11 +40,12 @@ class Life {
   // nothing, and from then on nothing of values up to `up_to`, the last that was posted by then.
   void BeginReset(uint32_t timeline);
   void EndReset(uint32_t timeline, uint64_t up_to);
-  // How many resets of the counter have begun; 0 for a counter that there is not.
-  uint64_t Resets(uint32_t timeline) const;
-  // What has these values was posted while a reset may have been carried out: the fields say
-  // nothing of values up to `up_to`.
-  void PostedDuringReset(uint32_t timeline, uint64_t up_to);
+  // How many resets of the counter are over; 0 for a counter that there is not.
+  uint64_t ResetsOver(uint32_t timeline) const;
+  // A batch was posted whose last value is `last`; `resets_over` is from before that. If a reset
+  // was under way meanwhile, failures of the batch may have been cleared: then the fields say
+  // nothing of values up to `last`.
+  void Posted(uint32_t timeline, uint64_t last, uint64_t resets_over);
 
   // The life is over. `end`: the counters as the daemon left them. Once.
   void End(StatusPtr cause, const CounterLines& end);

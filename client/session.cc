@@ -268,7 +268,7 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
   std::shared_ptr<Connection> connection;
   FERRY_CLIENT_RETURN_IF_ERROR(Connected(&connection));
   const uint32_t timeline = batch.prepare ? kPreparedTimeline : batch.options->over_timeline;
-  const uint64_t resets = connection->life->Resets(timeline);
+  const uint64_t resets_over = connection->life->ResetsOver(timeline);
   FERRY_CLIENT_RETURN_IF_ERROR(OrCause(*connection, connection->Post(batch, answer)));
   // An answer that arrives together with the daemon's end counts as lost: the next daemon counts on
   // from what was known before.
@@ -280,7 +280,7 @@ StatusPtr Session::Post(const PostBatch& batch, PostAnswer* answer,
     } else {
       const uint64_t last = answer->first_over_value + batch.count - 1;
       timelines_.Posted(timeline, last);
-      if ((*life)->Resets(timeline) != resets) connection->life->PostedDuringReset(timeline, last);
+      connection->life->Posted(timeline, last, resets_over);
       const DeviceInfo* device = FindDevice(batch.device);
       if (device != nullptr && device->kind == kGpuDevice && batch.direction != Direction::kRun) {
         streams_.Record(batch, *answer);

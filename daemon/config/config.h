@@ -115,7 +115,7 @@ struct Config {
     uint64_t job_bytes = uint64_t{4} << 30;
     // Bytes of memory of all jobs that send or receive by themselves.
     uint64_t job_memory = uint64_t{16} << 30;
-    // Operations of one job, bytes moved included: compute::WorkOf.
+    // Operations of one job, bytes moved included: CompiledProgram::work.
     uint64_t job_flops = uint64_t{1} << 42;
     // Operations of one job between two looks at whether it must end.
     uint64_t launch_flops = uint64_t{1} << 34;

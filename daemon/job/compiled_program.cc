@@ -87,11 +87,17 @@ struct GpuSteps {
   absl::flat_hash_set<uint32_t> by_tensor_cores;  // compute::StepsOfTensorCores
   uint64_t tensor_speed = 1;                      // compute::GpuArch::tensor_speed
 
-  // The work of a step; flops of tensor cores count as less, since they take less time.
+  // The work of a step. Flops of tensor cores count as less, since they take less time; those of
+  // what is computed before and after the product, by our own kernels, do not.
   uint64_t WorkOf(const compute::Step& step) const {
     if (step.kind != compute::StepKind::kRepeat) {
       compute::Cost cost = compute::CostOf(step);
-      if (by_tensor_cores.contains(step.number)) cost.flops /= tensor_speed;
+      if (!by_tensor_cores.contains(step.number)) return compute::WorkOf(cost);
+      for (const compute::Node& node : step.program.nodes) {
+        if (compute::InfoOf(node.op).cost.basis != compute::CostBasis::kContraction) continue;
+        const uint64_t flops = compute::CostOf(step.program, node).flops;
+        cost.flops -= flops - flops / tensor_speed;
+      }
       return compute::WorkOf(cost);
     }
     uint64_t work = 0;
@@ -121,7 +127,7 @@ absl::Status CheckWork(const compute::Plan& plan, const GpuSteps& gpu, uint64_t 
                    "counts as ", compute::kBytesOfTranscendental,
                    gpu.by_tensor_cores.empty()
                        ? ""
-                       : absl::StrCat(", ", gpu.tensor_speed, " of tensor cores as 1"),
+                       : absl::StrCat(", ", gpu.tensor_speed, " flops of tensor cores count as 1"),
                    ") and ", moved, " bytes read and written, a job may have ", most,
                    " of both together (limits.job_flops); run it in parts"));
 }

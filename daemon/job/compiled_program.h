@@ -37,7 +37,7 @@ namespace ferry {
 // What one job may cost, and how many threads compute it.
 struct JobLimits {
   uint64_t bytes = uint64_t{4} << 30;  // most memory beside the job's buffers, in bytes
-  // Most operations, with bytes moved counted as operations: compute::WorkOf
+  // Most operations of a run, bytes moved included: CompiledProgram::work
   uint64_t flops = uint64_t{1} << 42;
   size_t threads = 1;  // part of what is compiled: memory, and last bits of results, depend on it
   uint64_t launch_flops = compute::kLaunchFlops;  // most operations between two looks at `stop`

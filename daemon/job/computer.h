@@ -75,7 +75,7 @@ class Computer : public ScratchMaker {
   virtual absl::Status Look() { return absl::OkStatus(); }
   // Blocks until all sections are over, and tells of their steps.
   virtual absl::Status Await() { return absl::OkStatus(); }
-  // Work (compute::WorkOf) that it is assumed to do in a nanosecond. It only weighs estimates
+  // Work (CompiledProgram::work) that it is assumed to do in a nanosecond. It only weighs estimates
   // (JobRunner::WorkIn).
   virtual uint64_t work_per_ns() const = 0;
   // Gives back what it holds between runs, such as a GPU's context. All scratch is gone.

@@ -69,7 +69,7 @@ class JobQueue {
   // Takes a job that is ready out of the queue. Does nothing to other jobs.
   void Remove(Job& job);
   // The job runs no more, though transfers of it may not be over: a run of it that was put aside
-  // will not go on.
+  // will not go on. A second call does nothing.
   void Drop(const Job& job);
 
   // Whether the compute thread has begun a job that is handed to it.

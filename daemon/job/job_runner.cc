@@ -170,7 +170,7 @@ absl::Status JobRunner::RunWith(const PostedJob& job, absl::Span<std::byte> scra
     may_go_on = [stop = job.stop] { return !stop->load(std::memory_order_relaxed); };
   }
   // A run that is put aside takes along all of the scratch, also what a larger run left there.
-  const uint64_t bytes = lent ? std::max<uint64_t>(scratch.size(), scratch_.bytes()) : 0;
+  const uint64_t bytes = lent ? scratch_.bytes() : 0;
   const bool fits = aside_run != nullptr || (aside_bytes_ <= most_kept_.of_all &&
                                              bytes <= most_kept_.of_all - aside_bytes_);
   Slice slice{*this, SessionOf(job.id).value(), job.others, fits, computer_->begun()};
@@ -391,7 +391,8 @@ void JobRunner::Fire(ArmedJob& armed) {
   const PreparedJob& job = armed.job;
   if (armed.aside_run == nullptr) {
     armed.batch.words.Begin(armed.over + 1);
-    // Not later: what a run has made of constants before it was put aside is where it was then.
+    // Only when a firing begins: one that goes on finds what it made of constants in the scratch
+    // that it was put aside with, not in memory that it would get now.
     Keep(armed);
   }
   compute::HostProgram::StepOver step_over;

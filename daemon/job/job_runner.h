@@ -194,7 +194,7 @@ class JobRunner : public Poller {
   // so the thread must look at the clock.
   bool Restless() const override { return held_; }
 
-  // The work (compute::WorkOf) that counts as done in that time.
+  // The work (CompiledProgram::work) that counts as done in that time.
   uint64_t WorkIn(absl::Duration time) const {
     return static_cast<uint64_t>(absl::ToInt64Nanoseconds(time)) * computer_->work_per_ns();
   }

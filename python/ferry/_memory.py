@@ -77,7 +77,9 @@ class Arena:
     def __del__(self) -> None:
         if self._pid != self._getpid() or self.keeps is not None:  # in a child of fork the mapping is left as it is
             return
-        self.session = None  # an ArenaMap still finds it here, and what is there when it is given back is somebody else's
+        # An ArenaMap finds this arena until __del__ returns: without a session it is not taken for memory of the session, since
+        # its address may be somebody else's by then.
+        self.session = None
         if self.ordinal >= 0:
             if self._ending():  # CUDA may be gone, and memory goes with the process
                 return

@@ -48,9 +48,16 @@ class Prepared:
     def __repr__(self) -> str:
         return f"<ferry.Prepared {'released' if self._released else 'prepared'}{transfers_shown(self._keys)}>"
 
+    def _check_mine(self) -> None:
+        """ForkedError in a child of fork, before anything there waits for a lock."""
+        if self._pid != os.getpid():
+            raise forked("prepared batch")
+
     def fire(self) -> int:
-        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over: then, and
-        where one of the transfers has ended, none is fired."""
+        """The next firing, at this end; its number, from 1. FailedPreconditionError while the last one is not over. That, and
+        whether one of the transfers has ended, is looked at before any is fired; if one ends while they are being fired, those
+        before it were fired."""
+        self._check_mine()
         if len(self._handles) > 1:
             self._check_all(over=True)
         for i, handle in enumerate(self._handles):
@@ -67,8 +74,6 @@ class Prepared:
     def _check_all(self, over: bool) -> None:
         """Raises why one of several batches cannot be fired, before any is: the tensors of all are of one step. `over`: their
         last firing must be, now."""
-        if self._pid != os.getpid():
-            raise forked("prepared batch")
         lib = _abi.library()
         for handle, keys in zip(self._handles, self._keys, strict=True):
             error: Optional[FerryError] = None
@@ -82,8 +87,10 @@ class Prepared:
 
     def fire_stream(self, stream: Any = None) -> int:
         """The next firing, when a CUDA stream gets there: behind the kernels queued so far. The firing before must be over
-        by then. `stream` as of ``Future.wait_stream``. Raises what that does, and why the batch has ended."""
+        by then. `stream` as of ``Future.wait_stream``. Raises what that does, and why the batch has ended. What it raises
+        when the stream was told of some devices' tensors already leaves these fired alone: then release the batch."""
         what = "a stream was to fire"
+        self._check_mine()
         refuse_capture(what)
         self._check_all(over=False)
         for handle in self._handles:
@@ -99,6 +106,7 @@ class Prepared:
         """Has a CUDA stream wait for firing `firing` (the last one if None), or the batch's end; `value`, at once. Raises what
         ``Future.wait_stream`` does."""
         what = "a stream was to wait for a firing"
+        self._check_mine()
         refuse_capture(what)
         lib = _abi.library()
         for handle in self._handles:
@@ -116,6 +124,7 @@ class Prepared:
     def wait(self, firing: Optional[int] = None, timeout: Optional[float] = None) -> None:
         """Waits until firing `firing` (the last one if None) is over; raises why the batch has ended, if it has.
         WaitTimeoutError after `timeout` seconds: the firing goes on."""
+        self._check_mine()
         wait_timeout(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         # One that has ended while the others were fired is behind them.

@@ -275,8 +275,9 @@ class Session:
 
     def explain(self, tree: Any) -> Any:
         """How a send would take a tensor, as text: where it is, or that it is copied once, and why. Of a tree a tree of such
-        texts. Columns are taken as the tensor that they are of. The daemon is asked about memory of a GPU alone that it has not
-        seen yet: UnavailableError while it is away. InvalidArgumentError if no send would; ForkedError in a child of fork."""
+        texts. Columns are taken as the tensor that they are of. The daemon is asked only about memory of a GPU that it has not
+        seen yet, which may raise UnavailableError, ResourceExhaustedError or FailedPreconditionError. InvalidArgumentError if
+        no send would; ForkedError in a child of fork."""
         self._check_mine()
         return explained(self, tree)
 

@@ -106,6 +106,25 @@ TEST_F(CompiledProgramTest, ProductsByTensorCoresCountAsTheTimeThatTheyTake) {
               Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", "of 3710851743744 flops"));
 }
 
+// A vector by a matrix whose elements take more to make than to multiply.
+TEST_F(CompiledProgramTest, WhatIsComputedBeforeAProductCountsInFull) {
+  const std::string before =
+      "program 1\nbuffer @a read 2048\nbuffer @b read 2097152\nbuffer @c write 2048\n"
+      "%a = input @a : bf16[1,1024]\n%b0 = input @b : bf16[1024,1024]\n";
+  std::string ops;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&ops, "%b", i + 1, " = add %b", i, ", %b", i, "\n");
+  const CompileResult made = Result(absl::StrCat(
+      before, ops,
+      "%c = dot_general %a, %b8 lhs_contract=[1] rhs_contract=[0] accumulate=f32\nstore @c, %c\n"));
+  ASSERT_THAT(made.status, Is("OK"));
+  const compute::Cost& cost = made.program->cost;
+  constexpr uint64_t kProduct = uint64_t{2} * 1024 * 1024;
+  EXPECT_EQ(cost.flops, kProduct + uint64_t{8} * 1024 * 1024);
+  ASSERT_EQ(made.program->work_by_step.size(), 1u) << made.plan;
+  EXPECT_EQ(made.program->work,
+            cost.flops - kProduct + kProduct / 8 + cost.bytes_read + cost.bytes_written);
+}
+
 TEST_F(CompiledProgramTest, AJobOfProductsByTensorCoresMayHaveMoreOfThem) {
   const uint64_t moved = uint64_t{3} * 8192 * 8192 * 2;
   const uint64_t flops = uint64_t{2} * 8192 * 8192 * 8192;
@@ -115,7 +134,7 @@ TEST_F(CompiledProgramTest, AJobOfProductsByTensorCoresMayHaveMoreOfThem) {
   EXPECT_EQ(made.program->work_by_step, std::vector<uint64_t>{made.program->work});
   EXPECT_THAT(Compile(Product("bf16", 8192, 32)),
               Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE",
-                 "(a function such as tanh counts as 8, 8 of tensor cores as 1)"));
+                 "(a function such as tanh counts as 8, 8 flops of tensor cores count as 1)"));
   const absl::Status refused = Compile(Product("f32", 8192, 16));
   EXPECT_THAT(refused, Is("RESOURCE_EXHAUSTED/BATCH_TOO_LARGE", "asks for 17592186044416 flops"));
   EXPECT_THAT(std::string(refused.message()), Not(HasSubstr("tensor")));

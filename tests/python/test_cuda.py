@@ -5,6 +5,7 @@ Real GPUs and a real torch: tests/gpu/torch_tensors.py, by tools/gpu-test."""
 import ctypes
 import gc
 import threading
+import time
 
 import fake_torch
 import pytest
@@ -230,8 +231,9 @@ def test_a_stream_fires_none_of_several_when_one_has_ended(session, gpus, torch,
         with session.prepare_recv(shape=8, dtype="uint8", frm=GPU, key=f"{key}/y", device=OTHER):
             pass
         lib = _abi.library()
+        end = time.monotonic() + 20
         while not lib.ferry_prepared_ended(send._handles[1]):
-            pass
+            assert time.monotonic() < end
         with pytest.raises(ferry.CancelledError):
             send.fire_stream()
         assert [lib.ferry_prepared_fired(handle) for handle in send._handles] == [0, 0]

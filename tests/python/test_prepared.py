@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepared transfers of several batches of the library's, as those of tensors on two devices are."""
 
+import time
+
 import pytest
 
 import ferry
@@ -22,8 +24,9 @@ def fired(prepared):
 
 def ended(prepared, which):
     """Waits until this end knows."""
+    end = time.monotonic() + 20
     while not _abi.library().ferry_prepared_ended(prepared._handles[which]):
-        pass
+        assert time.monotonic() < end
 
 
 def test_all_of_them_are_fired_or_none(ends, key):

@@ -62,6 +62,7 @@ import ferry, numpy, os, signal, sys
 session = ferry.Session(os.environ["A"])
 tensor, array = session.empty(4, "uint8"), numpy.zeros(4, "u1")
 column = {"keys": numpy.zeros(1, "i8"), "offsets": [0], "lengths": [1]}
+prepared = session.prepare_send(tensor, to=1, key="prepared")
 locks = [session.counters._lock, session.arenas._lock, session.stage._lock, session.imports._lock, session.kept._lock]
 for lock in locks:
     lock.acquire()
@@ -80,6 +81,8 @@ if not child:
         lambda: session.explain(array),
         lambda: session.empty(4),
         lambda: session.devices,
+        prepared.fire,
+        prepared.wait,
     ):
         try:
             call()
@@ -87,13 +90,13 @@ if not child:
             print(error.reason, "DataLoader" in error.message)
     print(session)
     session.close()
-    del tensor, session
+    del tensor, prepared, session
     sys.exit(3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 for lock in locks:
     lock.release()
 """)
-    assert said == "FORKED True\n" * 11 + "<ferry.Session of before a fork>\n"
+    assert said == "FORKED True\n" * 13 + "<ferry.Session of before a fork>\n"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

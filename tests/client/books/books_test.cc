@@ -88,11 +88,12 @@ TEST(LifeTest, WhileAResetIsUnderWayTheFieldsSayNothing) {
   life.BeginReset(0);
   EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 15, 16));
   EXPECT_TRUE(life.AllWell(1, {18, 0, 0}, 15, 16)) << "another counter";
-  EXPECT_EQ(life.Resets(0), 1u);
+  const uint64_t before = life.ResetsOver(0);
   life.EndReset(0, 15);
   EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 16, 16));
-  life.PostedDuringReset(0, 17);  // its answer came later than the reset's
+  life.Posted(0, 17, before);  // the answer to the post came later than that to the reset
   EXPECT_FALSE(life.AllWell(0, {18, 0, 0}, 16, 16));
+  life.Posted(0, 18, life.ResetsOver(0));
   EXPECT_TRUE(life.AllWell(0, {18, 0, 0}, 18, 18));
   life.BeginReset(0);
   life.End(Lost(), Lines({18, 0, 0}));
