@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Firings of prepared jobs that wait for their user's share of the time, or are put aside.
+#include "absl/strings/str_replace.h"
 #include "tests/daemon/job_time_rig.h"
 
 namespace ferry::testing {
@@ -7,20 +8,20 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Prepared jobs of session and user 7.
+// Prepared jobs, of session and user 7 if nothing else is said.
 class FiringTimeTest : public JobTimeTest {
  protected:
   using JobTimeTest::JobTimeTest;
-  std::unique_ptr<PreparedBatch> Arm(uint32_t number) {
+  std::unique_ptr<PreparedBatch> Arm(uint32_t number, uint32_t session = 7) {
     std::unique_ptr<PreparedBatch> batch = pages_->Prepare(number, 1);
     std::vector<JobRunner::PreparedJob> jobs;
-    jobs.push_back({MakeTransferId(SessionId(7), number),
+    jobs.push_back({MakeTransferId(SessionId(session), number),
                     0,
                     program_,
                     std::vector<absl::Span<std::byte>>(program_->buffers.size()),
                     {},
                     nullptr,
-                    {7, &ns_, &quotas_.Of(7)}});
+                    {session, &ns_, &quotas_.Of(session)}});
     runner_.Arm(*batch, std::move(jobs));
     return batch;
   }
@@ -97,6 +98,41 @@ TEST_F(FiringKeepsTest, AFiringThatWasPutAsideGetsNoOtherMemoryForConstants) {
   EXPECT_TRUE(second->IsOver(1));
   EXPECT_THAT(computer_->keeps, ElementsAre(true, false, false));
   runner_.Disarm(*second);
+}
+
+class FiringScratchTest : public FiringTimeTest {
+ protected:
+  static constexpr uint64_t kOfAll = 100'000;  // bytes that runs may have that are put aside
+  FiringScratchTest() : FiringTimeTest(2, kWeights, {0, kOfAll}) {}
+};
+
+// A run that is put aside takes along all that it was lent.
+TEST_F(FiringScratchTest, ARunThatWasLentALargerOnesScratchIsNotPutAsideBeyondTheBound) {
+  ASSERT_LE(program_->scratch_bytes(), kOfAll);
+  computer_->takes = {{7, 2 * JobRunner::kSlice}};
+  computer_->asks = true;
+  const std::unique_ptr<PreparedBatch> first = Arm(3), other = Arm(4, 8);
+  const auto fire = [&](uint64_t n) {
+    first->Define(n);
+    other->Define(n);
+    EXPECT_TRUE(runner_.Poll());
+    const bool aside = !first->IsOver(n) && !other->IsOver(n);
+    while (runner_.Poll()) continue;
+    EXPECT_TRUE(first->IsOver(n) && other->IsOver(n));
+    return aside;
+  };
+  EXPECT_TRUE(fire(1));
+  const std::string large =
+      absl::StrReplaceAll(kWeights, {{"16384", "1048576"}, {"64,64", "512,512"}});
+  const auto program = CompileProgram(large, {}).program;
+  ASSERT_GT(program->scratch_bytes(), kOfAll);
+  runner_.Run({.id = MakeTransferId(SessionId(9), 1),
+               .program = *program,
+               .memory = std::vector<absl::Span<std::byte>>(3)},
+              [](const absl::Status& status, uint64_t) { EXPECT_THAT(status, Is("OK")); });
+  EXPECT_FALSE(fire(2));
+  runner_.Disarm(*first);
+  runner_.Disarm(*other);
 }
 
 }  // namespace

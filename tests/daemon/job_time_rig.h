@@ -23,7 +23,7 @@ inline constexpr absl::Duration kMs = absl::Milliseconds(1);
 // A run takes what is said of its session. With `lags` it is under way until over_ says otherwise,
 // which with `is_quick` it does when Do returns; without `begins` it has nothing to queue. A run
 // that lags has one step. A run of a session of `puts_aside` is put aside as often as is said
-// there.
+// there; with `asks`, any run that is wanted to be.
 class FakeComputer : public Computer {
  public:
   FakeComputer(ManualExecutor& clock, size_t jobs_ahead) : clock_(clock), ahead_(jobs_ahead) {}
@@ -41,6 +41,7 @@ class FakeComputer : public Computer {
     if (begins) over_ = begun_;
     run.aside.put = puts_aside[session] > 0;
     if (run.aside.put) --puts_aside[session];
+    if (asks) run.aside.put = run.aside.wanted();
     return absl::OkStatus();
   }
   absl::Status Tell() override {
@@ -66,7 +67,7 @@ class FakeComputer : public Computer {
   std::map<uint64_t, absl::Duration> takes;  // by session
   std::map<uint64_t, int> puts_aside;        // by session
   std::vector<bool> keeps;                   // by run: whether it has memory for constants
-  bool lags = false, is_quick = false, begins = true;
+  bool lags = false, is_quick = false, begins = true, asks = false;
   absl::Status tells;
 
  private:
