@@ -13,7 +13,18 @@
 namespace ferry::testing {
 namespace {
 
-using SessionTest = ClientTest;
+class SessionTest : public ClientTest {
+ protected:
+  // A session whose handle is the test's to close; null, and a failure, if it cannot be opened.
+  ferry_session* OpenByC() {
+    ferry_session_options options{};
+    options.struct_size = sizeof(options);
+    options.client_dir = dir_.c_str();
+    ferry_session* session = nullptr;
+    EXPECT_EQ(ferry_session_open(&options, &session), nullptr);
+    return session;
+  }
+};
 
 TEST_F(SessionTest, OpensAndShowsWhatTheDaemonSaid) {
   Session session = Open("trainer-7");
@@ -59,11 +70,8 @@ TEST_F(SessionTest, ADaemonOfAnotherVersionIsToldWithBothVersionsAndWhichEndIsOl
 
 // With nothing else that holds the session, such as an arena.
 TEST_F(SessionTest, ACallThatWaitsInAnotherThreadEndsWithTheSession) {
-  ferry_session_options options{};
-  options.struct_size = sizeof(options);
-  options.client_dir = dir_.c_str();
-  ferry_session* session = nullptr;
-  ASSERT_EQ(ferry_session_open(&options, &session), nullptr);
+  ferry_session* const session = OpenByC();
+  ASSERT_NE(session, nullptr);
   std::thread joins([session] {
     const Status status(ferry_domain_join(session, "d", 1, 0, "hang"));
     EXPECT_EQ(status.code_name(), "CANCELLED") << status.ToString();
@@ -74,11 +82,8 @@ TEST_F(SessionTest, ACallThatWaitsInAnotherThreadEndsWithTheSession) {
 }
 
 TEST_F(SessionTest, TheNameIsTheProgramsByDefault) {
-  ferry_session_options options{};
-  options.struct_size = sizeof(options);
-  options.client_dir = dir_.c_str();
-  ferry_session* session = nullptr;
-  ASSERT_EQ(ferry_session_open(&options, &session), nullptr);
+  ferry_session* const session = OpenByC();
+  ASSERT_NE(session, nullptr);
   std::string comm;
   std::ifstream("/proc/self/comm") >> comm;
   EXPECT_EQ(daemon_->last_hello().name(), comm);
