@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kBufferAlignment = 256;
 
-// Of these functions `session` is what Kept has returned.
+// `session`, of these functions, is what Kept has returned: it lives until the call is over.
 StatusPtr Post(const auto& session, Direction direction, uint64_t device,
                const ferry_transfer* transfers, size_t count, const ferry_post_options* given,
                ferry_batch** batch) {

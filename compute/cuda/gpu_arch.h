@@ -14,8 +14,9 @@ struct GpuArch {
   absl::string_view name;
   bool block_scales = false;  // its tensor cores take block scales
   uint64_t workspace = 0;     // bytes of workspace for cuBLASLt
-  // How many times as fast as one of f32 a product of factors of at most 16 bits is by tensor
-  // cores, from the peaks of data sheets, rounded down to a power of two and to at most 8.
+  // A product of factors of at most 16 bits, by tensor cores, is so many times as fast as a product
+  // of f32 factors. It is the ratio of the peaks that data sheets give, rounded down to a power of
+  // two, and at most 8.
   uint64_t tensor_speed = 1;
 };
 

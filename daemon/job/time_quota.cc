@@ -25,7 +25,8 @@ void TimeQuota::Charge(absl::Time now, absl::Duration took) {
                         static_cast<double>(std::max<int64_t>(share, 1));
     constexpr double kMost = 1e18;  // 31 years
     until_ns_.store(from + static_cast<int64_t>(std::min(pays, kMost)));
-    // SetShare may have forgiven in between what this store has brought back.
+    // SetShare changes the share, and then forgives. Had it forgiven before this store, the store
+    // would have brought back what was forgiven, so the share is looked at once more.
     const int64_t was = std::exchange(share, share_ns_.load());
     if (share == was) return;
     Forgive();
