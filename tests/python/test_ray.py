@@ -7,6 +7,7 @@ import gc
 import pickle
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -189,8 +190,9 @@ def test_a_fetch_that_is_thrown_away_leaves_nothing(actors, monkeypatch, a, over
         monkeypatch.setattr(a, "_post", lambda *some, **options: (held.wait(20), send(*some, **options))[1])
     with actors("b") as transport:
         request = transport.fetch_multiple_tensors("object", meta, None)
+        end = time.monotonic() + 20
         while over and not request.pull.over():
-            pass
+            assert time.monotonic() < end
         connection, arena = request.pull._request._connection, weakref.ref(request.pull.tensors[0]._arena)
         assert len(transport._pulls) == 1
         del request
@@ -198,8 +200,9 @@ def test_a_fetch_that_is_thrown_away_leaves_nothing(actors, monkeypatch, a, over
         assert not transport._pulls and connection.fileno() == -1 and arena() is None
     held.set()
     with actors("a") as transport:
+        end = time.monotonic() + 20
         while transport.source()._askers:  # who has it hears of it
-            pass
+            assert time.monotonic() < end
 
 
 def test_a_timeout_of_rays_is_pythons(actors, monkeypatch, a):
