@@ -43,7 +43,7 @@ void Partition::Absorb(ItemId user, ValueId value, absl::FunctionRef<bool(const 
       fusion.ops + whole.ops > kMaxKernelOps) {
     return;
   }
-  // What stores has no result, and `fit` looks at results.
+  // Before `fit`, which looks at the result of each node: a node that stores has none.
   const bool only = std::all_of(fusion.items.begin(), fusion.items.end(), [&](ItemId one) {
     const Node& node = graph_.items[one].node;
     if (node.results != 1) return false;
